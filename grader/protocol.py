@@ -1,0 +1,278 @@
+"""What the grader and its client say to each other, and the files an evaluation leaves behind.
+
+One JSON object per line over the grader's stdin and stdout. A request carries ``id``; the grader answers with
+``Progress`` lines and exactly one ``Reply`` of the same id. Gold answers occur in no message and no file named here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from tasks.spec import Decoding, Frozen, ProblemLimits, SplitName
+
+GRADER_VERSION = "1"
+
+Reason = str  # match, match_expr, mismatch, no_box, … (task) or no_answer, timeout, crash, answer_too_big, … (session)
+
+
+class Score(Frozen):
+    """A mean over ``n`` problems of the mean over ``samples``, in 0…1, with its 95 % interval."""
+
+    score: Annotated[float, Field(ge=0, le=1)]
+    low: Annotated[float, Field(ge=0, le=1)]
+    high: Annotated[float, Field(ge=0, le=1)]
+    n: Annotated[int, Field(gt=0)]
+    samples: Annotated[int, Field(gt=0)]
+
+
+class Delta(Frozen):
+    """score(P*) − score(P0) over the same problems, −1…1, with its 95 % interval from paired problems."""
+
+    value: float
+    low: float
+    high: float
+
+
+class ProblemRow(Frozen):
+    """A line of problems.jsonl: one sample of one problem. Never a gold answer. ``seconds`` of wall clock."""
+
+    problem: str
+    sample: int
+    reward: float
+    reason: Reason
+    calls: int
+    parse_errors: int
+    tokens_in: int
+    tokens_out: int
+    seconds: float
+
+
+class TrajectoryStep(Frozen):
+    """A line of trajectories/<problem>.jsonl: a model call, or the end of a session.
+
+    ``call``: ``prompt`` is what the harness sent (messages as JSON, or text), ``reply`` what the model wrote.
+    ``end``: ``reply`` is the answer handed in, ``reason`` and ``reward`` the verdict, ``log`` the end of stderr.
+    """
+
+    problem: str
+    sample: int
+    step: int
+    kind: Literal["call", "end"]
+    prompt: str = ""
+    reply: str = ""
+    finish_reason: str = ""
+    tokens_in: int = 0
+    tokens_out: int = 0
+    seconds: float = 0.0
+    overwritten: tuple[str, ...] = ()
+    reason: Reason = ""
+    reward: float | None = None
+    log: str = ""
+
+
+class ScoreFile(Frozen):
+    """score.json: what one evaluation says about one candidate, and everything that decided it."""
+
+    candidate: str
+    eval: str
+    split: SplitName
+    score: Score
+    reasons: dict[Reason, int]
+    zero_call_solves: int
+    overwritten: dict[str, int]
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    seconds: float
+    reproducible: bool
+    digest: str
+
+
+class SplitInfo(Frozen):
+    """What the vault tells of a split: the sha256 of the file it read and how many problems it holds."""
+
+    count: int
+    sha256: str
+
+
+class EngineConfig(Frozen):
+    """How the model is served. ``wave`` is the number of sessions that share a batch; ``threads`` 0 = all cores."""
+
+    kind: Literal["transformers", "vllm"] = "transformers"
+    device: Literal["cpu", "cuda"] = "cpu"
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    wave: Annotated[int, Field(gt=0, le=1024)] = 128
+    threads: Annotated[int, Field(ge=0)] = 0
+
+
+class GraderSetup(Frozen):
+    """The first request. Paths are host paths; ``hidden`` is opened by the vault alone."""
+
+    op: Literal["setup"] = "setup"
+    id: str
+    task: str
+    problems: str
+    validation: str | None
+    hidden: str | None
+    samples: int
+    seed: int
+    decoding: Decoding
+    limits: ProblemLimits
+    engine: EngineConfig
+    model_env: str
+    base_dir: str
+    models_dir: str
+    runtime_dir: str
+    log_dir: str
+    cgroup: str | None
+    allow_weak: tuple[str, ...] = ()
+
+
+class ModelRef(Frozen):
+    """A gated model below ``models_dir``: its id and whether it is the base, an adapter on it, or full weights."""
+
+    id: str
+    format: Literal["base", "adapter", "full"]
+
+
+class Evaluate(Frozen):
+    """Evaluate (model, harness snapshot) on validation. Committed waves found in ``out_dir`` are not run again."""
+
+    op: Literal["evaluate"] = "evaluate"
+    id: str
+    eval: str
+    candidate: str
+    model: ModelRef
+    harness_dir: str
+    out_dir: str
+
+
+class Generate(Frozen):
+    """Sample ``n`` replies to each prompt of a file ({"prompt"} or {"messages"} per line) into ``out_file``."""
+
+    op: Literal["sample"] = "sample"
+    id: str
+    model: ModelRef
+    prompts_file: str
+    out_file: str
+    n: Annotated[int, Field(gt=0, le=64)]
+    max_tokens: int
+    temperature: float
+    seed: int
+
+
+class Gate(Frozen):
+    """Check what a trainer left in ``out_dir``; put the accepted files into ``model_dir``."""
+
+    op: Literal["gate"] = "gate"
+    id: str
+    out_dir: str
+    model_dir: str
+    model: str
+    parents: tuple[ModelRef, ...]
+
+
+class HiddenTest(Frozen):
+    """The one hidden test. The ledger below ``sealed_dir`` refuses a second candidate."""
+
+    op: Literal["hidden"] = "hidden"
+    id: str
+    run: str
+    candidate: str
+    model: ModelRef
+    harness_dir: str
+    initial_harness_dir: str
+    sealed_dir: str
+
+
+class Rest(Frozen):
+    """``sleep`` frees the accelerator for a trainer, ``wake`` takes it back."""
+
+    op: Literal["sleep", "wake"]
+    id: str
+
+
+class Cancel(Frozen):
+    """Stop the request ``target``; its reply comes with ``cancelled``."""
+
+    op: Literal["cancel"] = "cancel"
+    id: str
+    target: str
+
+
+class Shutdown(Frozen):
+    """End everything; the grader exits after its reply."""
+
+    op: Literal["shutdown"] = "shutdown"
+    id: str
+
+
+Request = Annotated[
+    GraderSetup | Evaluate | Generate | Gate | HiddenTest | Rest | Cancel | Shutdown, Field(discriminator="op")
+]
+
+
+class Progress(Frozen):
+    """``done`` of ``total`` (problem, sample) pairs; ``note`` is a phase in words (``P0 hidden``)."""
+
+    kind: Literal["progress"] = "progress"
+    id: str
+    done: int
+    total: int
+    note: str = ""
+
+
+class Noticed(Frozen):
+    """Something the grader saw that belongs in the journal; ``level`` says as which event."""
+
+    kind: Literal["noticed"] = "noticed"
+    level: Literal["integrity", "warning"]
+    what: str
+    where: str = ""
+    detail: str = ""
+
+
+class Reply(Frozen):
+    """The end of a request. ``error`` is an infrastructure failure, never a score."""
+
+    kind: Literal["reply"] = "reply"
+    id: str
+    ok: bool
+    cancelled: bool = False
+    error: str = ""
+    result: dict[str, Any] = {}
+
+
+class SetupResult(Frozen):
+    """``result`` of setup. ``overlap``: do validation and hidden share a problem (exact or normalised text)?"""
+
+    validation: SplitInfo
+    hidden: SplitInfo
+    overlap: bool
+    engine: str
+    weak: tuple[str, ...]
+
+
+class GateResult(Frozen):
+    """``result`` of gate. ``refused`` is one line for the agent; norms are relative to the base, per tensor."""
+
+    accepted: bool
+    refused: str = ""
+    format: Literal["adapter", "full"] = "full"
+    sha256: str = ""
+    bytes: int = 0
+    no_change: bool = False
+    delta_norm: float = 0.0
+    delta_norm_max: float = 0.0
+    delta_norm_max_tensor: str = ""
+
+
+class HiddenResult(Frozen):
+    """``result`` of hidden: both evaluations and the paired difference; P* = c00 gives Δ = 0 from one evaluation."""
+
+    initial: ScoreFile
+    selected: ScoreFile
+    delta: Delta
+    status: Literal["ok", "candidate_crash"] = "ok"

@@ -1,0 +1,441 @@
+"""Every event of the journal, and the rows of train.jsonl and report.json. The truth of a run is a list of these.
+
+A journal line is the envelope (``v seq t el prev``) and one payload, flat. ``t`` is Unix time in seconds, ``el`` the
+budget seconds used, ``prev`` the sha256 of the previous line. Reading never fails: a payload that this version does
+not know, or that does not fit, is kept as :class:`Unknown` and counted.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from grader.protocol import Delta, ProblemRow, Score, ScoreFile, SplitInfo, TrajectoryStep
+from tasks.spec import Component, Frozen
+
+__all__ = ["Delta", "ProblemRow", "Score", "ScoreFile", "SplitInfo", "TrajectoryStep"]
+
+SCHEMA_VERSION = 1
+
+Phase = Literal["starting", "waiting", "baseline", "research", "selecting", "hidden_test", "reporting", "finished"]
+Verb = Literal["train", "validate", "sample"]
+
+
+class BudgetLimits(Frozen):
+    """The axes of a budget; ``None`` is no limit. Seconds, tokens, money in the currency of the price table."""
+
+    wall_s: float
+    tokens: int | None = None
+    money: float | None = None
+    accelerator_s: float | None = None
+
+
+class Split(Frozen):
+    """Where the budget seconds went. Exactly one label holds at any time; ``wait`` is queueing in a verb."""
+
+    grade: float = 0.0
+    train: float = 0.0
+    sample: float = 0.0
+    wait: float = 0.0
+    think: float = 0.0
+
+
+class RunStarted(Frozen):
+    kind: Literal["run_started"] = "run_started"
+    run: str
+    task: str
+    problems: str
+    model: str
+    agent: str
+    scope: tuple[Component, ...]
+    seed: int
+    samples: int
+    profile: str
+    protocol: str
+    budget: BudgetLimits
+    config_digest: str
+    boot_id: str
+    version: str
+    comparable: bool
+
+
+class IsolationChecked(Frozen):
+    """What holds on this machine: ``weak`` walls (recorded by themselves) and those missing but ``allowed``."""
+
+    kind: Literal["isolation_checked"] = "isolation_checked"
+    weak: tuple[str, ...]
+    allowed: tuple[str, ...]
+
+
+class TaskLoaded(Frozen):
+    kind: Literal["task_loaded"] = "task_loaded"
+    validation: SplitInfo
+    hidden: SplitInfo
+    engine: str
+
+
+class PhaseChanged(Frozen):
+    kind: Literal["phase_changed"] = "phase_changed"
+    phase: Phase
+
+
+class AgentStarted(Frozen):
+    kind: Literal["agent_started"] = "agent_started"
+    agent: str
+    argv: tuple[str, ...]
+    version: str = ""
+    session: str = ""
+    resumed: bool = False
+
+
+class AgentTurn(Frozen):
+    """A claim of the agent's own output: what it said in one line. Never a source of scores or tokens."""
+
+    kind: Literal["agent_turn"] = "agent_turn"
+    n: int
+    summary: str
+    tool: str = ""
+    seconds: float = 0.0
+    tokens: int = 0
+
+
+class AgentEnded(Frozen):
+    kind: Literal["agent_ended"] = "agent_ended"
+    reason: Literal["finished", "exited", "signal", "deadline", "stopped", "crashed"]
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+class DiffSize(Frozen):
+    """How far a component moved from the parent's: lines (code) or examples (data)."""
+
+    added: int = 0
+    removed: int = 0
+    files: int = 0
+
+
+class CandidateCreated(Frozen):
+    """``components``: those whose ids differ from the parent's (the design). c00 has no parent."""
+
+    kind: Literal["candidate_created"] = "candidate_created"
+    candidate: str
+    parent: str | None
+    model: str
+    data: str
+    trainer: str
+    harness: str
+    components: tuple[Component, ...] = ()
+    diff: dict[Component, DiffSize] = {}
+    hypothesis: str = ""
+
+
+class EditRefused(Frozen):
+    kind: Literal["edit_refused"] = "edit_refused"
+    component: Component
+    where: str
+    reason: str
+
+
+class JobQueued(Frozen):
+    kind: Literal["job_queued"] = "job_queued"
+    job: str
+    verb: Verb
+
+
+class TrainStarted(Frozen):
+    kind: Literal["train_started"] = "train_started"
+    job: str
+    parents: tuple[str, ...]
+    data: str
+    trainer: str
+    hypothesis: str = ""
+
+
+class TrainProgress(Frozen):
+    kind: Literal["train_progress"] = "train_progress"
+    job: str
+    step: int
+    steps: int
+    loss: float | None = None
+
+
+JobStatus = Literal["ok", "failed", "refused", "cut", "late", "cancelled", "lost"]
+
+
+class TrainFinished(Frozen):
+    kind: Literal["train_finished"] = "train_finished"
+    job: str
+    status: JobStatus
+    seconds: float
+    model: str | None = None
+    error: str = ""
+
+
+class ModelCreated(Frozen):
+    """Provenance: ``job`` of the training service that made it (None for the base), and from what."""
+
+    kind: Literal["model_created"] = "model_created"
+    model: str
+    job: str | None
+    format: Literal["base", "adapter", "full"]
+    parents: tuple[str, ...]
+    data: str
+    trainer: str
+    sha256: str
+    bytes: int
+    no_change: bool = False
+    delta_norm: float = 0.0
+    delta_norm_max: float = 0.0
+    delta_norm_max_tensor: str = ""
+
+
+class ValidationStarted(Frozen):
+    kind: Literal["validation_started"] = "validation_started"
+    job: str
+    candidate: str
+    eval: str
+    problems: int
+    samples: int
+
+
+class ValidationProgress(Frozen):
+    kind: Literal["validation_progress"] = "validation_progress"
+    job: str
+    candidate: str
+    done: int
+    total: int
+
+
+class ValidationFinished(Frozen):
+    """``status`` ok has a score. ``repeat``: the recorded result of an equal candidate, no new draw."""
+
+    kind: Literal["validation_finished"] = "validation_finished"
+    job: str
+    candidate: str
+    eval: str
+    status: JobStatus
+    seconds: float
+    score: Score | None = None
+    cached: bool = False
+    repeat: bool = False
+    error: str = ""
+
+
+class SampleFinished(Frozen):
+    kind: Literal["sample_finished"] = "sample_finished"
+    job: str
+    model: str
+    prompts: int
+    n: int
+    status: JobStatus
+    seconds: float
+    error: str = ""
+
+
+class LeaseChanged(Frozen):
+    kind: Literal["lease_changed"] = "lease_changed"
+    holder: Literal["training", "grading", "sampling"] | None
+    job: str | None = None
+
+
+class BudgetTick(Frozen):
+    kind: Literal["budget_tick"] = "budget_tick"
+    wall_s: float
+    split: Split
+    tokens: int = 0
+    money: float | None = None
+    accelerator_s: float = 0.0
+    gap_s: float = 0.0
+
+
+class Integrity(Frozen):
+    """What our code saw: a refusal, a spoof, an attempt. ``what`` is the kind of attempt, in a few words."""
+
+    kind: Literal["integrity"] = "integrity"
+    what: str
+    where: str = ""
+    detail: str = ""
+
+
+class Warned(Frozen):
+    kind: Literal["warning"] = "warning"
+    what: str
+    where: str = ""
+    do: str = ""
+
+
+class HumanAction(Frozen):
+    kind: Literal["human_action"] = "human_action"
+    action: Literal["stop", "kill"]
+
+
+class RunResumed(Frozen):
+    kind: Literal["run_resumed"] = "run_resumed"
+    boot_id: str
+    gap_s: float
+    phase: Phase
+
+
+class Selected(Frozen):
+    kind: Literal["selected"] = "selected"
+    candidate: str
+    by: Literal["agent", "policy"]
+    policy: str = ""
+    final: bool = False
+
+
+class HiddenClaimed(Frozen):
+    kind: Literal["hidden_claimed"] = "hidden_claimed"
+    candidate: str
+
+
+class HiddenProgress(Frozen):
+    kind: Literal["hidden_progress"] = "hidden_progress"
+    done: int
+    total: int
+    note: str = ""
+
+
+class HiddenFinished(Frozen):
+    kind: Literal["hidden_finished"] = "hidden_finished"
+    candidate: str
+    initial: Score
+    selected: Score
+    delta: Delta
+    status: Literal["ok", "candidate_crash"]
+
+
+class RunFinished(Frozen):
+    kind: Literal["run_finished"] = "run_finished"
+    status: Literal["ok", "no_score", "stopped", "failed"]
+    reason: str = ""
+
+
+Payload = Annotated[
+    RunStarted
+    | IsolationChecked
+    | TaskLoaded
+    | PhaseChanged
+    | AgentStarted
+    | AgentTurn
+    | AgentEnded
+    | CandidateCreated
+    | EditRefused
+    | JobQueued
+    | TrainStarted
+    | TrainProgress
+    | TrainFinished
+    | ModelCreated
+    | ValidationStarted
+    | ValidationProgress
+    | ValidationFinished
+    | SampleFinished
+    | LeaseChanged
+    | BudgetTick
+    | Integrity
+    | Warned
+    | HumanAction
+    | RunResumed
+    | Selected
+    | HiddenClaimed
+    | HiddenProgress
+    | HiddenFinished
+    | RunFinished,
+    Field(discriminator="kind"),
+]
+
+_PAYLOAD: TypeAdapter[Payload] = TypeAdapter(Payload)
+ENVELOPE = ("v", "seq", "t", "el", "prev")
+
+
+class Unknown(Frozen):
+    """A payload of a newer version, or one that does not fit: kept whole, counted, never an error."""
+
+    kind: str
+    fields: dict[str, Any]
+    why: str
+
+
+class Event(Frozen):
+    """One journal line, read."""
+
+    v: int
+    seq: int
+    t: float
+    el: float
+    prev: str
+    payload: Payload | Unknown
+
+
+def parse_payload(fields: dict[str, Any]) -> Payload | Unknown:
+    """The payload in ``fields`` (without the envelope); total over any JSON object."""
+    try:
+        return _PAYLOAD.validate_python(fields)
+    except ValidationError as error:
+        kind = fields.get("kind")
+        return Unknown(kind=kind if isinstance(kind, str) else "?", fields=fields, why=str(error.errors()[0]["type"]))
+
+
+class TrainRow(Frozen):
+    """A line of train.jsonl, as a trainer's metrics said it: a claim, not a measurement of ours."""
+
+    step: int
+    steps: int = 0
+    loss: float | None = None
+    lr: float | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+
+
+class ReportCandidate(Frozen):
+    id: str
+    parent: str | None
+    components: tuple[Component, ...]
+    model: str
+    hypothesis: str
+    validation: Score | None
+    status: str
+
+
+class ReportIsolation(Frozen):
+    weak: tuple[str, ...]
+    allowed: tuple[str, ...]
+
+
+class ReportValidation(Frozen):
+    initial: Score | None
+    selected: Score | None
+    best: Score | None
+
+
+class ReportHidden(Frozen):
+    initial: Score | None
+    selected: Score | None
+    delta: Delta | None
+
+
+class ReportBudget(Frozen):
+    wall_s: float
+    split: Split
+    tokens: int
+    money: float | None
+
+
+class Report(Frozen):
+    """report.json. Its keys are stable; scores are in 0…1."""
+
+    run: str
+    task: str
+    problems: str
+    model: str
+    agent: str
+    scope: tuple[Component, ...]
+    seed: int
+    isolation: ReportIsolation
+    validation: ReportValidation
+    hidden: ReportHidden
+    candidates: tuple[ReportCandidate, ...]
+    budget: ReportBudget
+    selected_by: Literal["agent", "policy"] | None
+    integrity: tuple[Integrity, ...]

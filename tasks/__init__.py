@@ -1,0 +1,1 @@
+"""What is asked: task specifications, problems and pure scorers. Imports nothing else of ours."""
