@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Literal
+import json
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+import tomli
+import tomli_w
+from pydantic import Field, ValidationError
 
 from grader.protocol import EngineConfig
 from isolation.problem import BenchError
@@ -31,8 +34,8 @@ class RunConfig(Frozen):
 
     task: str
     problems: str
-    validation_file: str | None
-    hidden_file: str | None
+    validation_file: str | None = None
+    hidden_file: str | None = None
     source_files: tuple[str, ...] = ()
     model: str
     base_dir: str
@@ -57,3 +60,26 @@ class RunConfig(Frozen):
     def digest(self) -> str:
         """sha256 over the canonical JSON of all fields."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+    def to_toml(self) -> str:
+        """The configuration as a person reads it and ``--config`` takes it; unset values are left out."""
+        return tomli_w.dumps(_without_none(self.model_dump(mode="json")))
+
+    @classmethod
+    def from_toml(cls, text: str, where: str) -> RunConfig:
+        """The configuration that :meth:`to_toml` wrote. Raises ConfigError."""
+        try:
+            return cls.model_validate_json(json.dumps(tomli.loads(text)))
+        except (tomli.TOMLDecodeError, ValidationError) as error:
+            line = str(error).splitlines()[0]
+            raise ConfigError(
+                f"is not the configuration of a run: {line}", where=where, do="Restore run.toml"
+            ) from None
+
+
+def _without_none(table: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value) if isinstance(value, dict) else value
+        for key, value in table.items()
+        if value is not None
+    }

@@ -68,6 +68,13 @@ class DatasetRef(Frozen):
     file: str
 
 
+class Override(Frozen):
+    """Fields of ``Decoding`` and ``ProblemLimits`` that a profile replaces (a small model on a CPU writes less)."""
+
+    decoding: dict[str, float] = {}
+    limits: dict[str, float] = {}
+
+
 class ProblemSet(Frozen):
     """One set of problems of a task, with its defaults. ``kind`` names the loader."""
 
@@ -80,6 +87,7 @@ class ProblemSet(Frozen):
     validation: DatasetRef | None = None
     hidden: DatasetRef | None = None
     sources: tuple[DatasetRef, ...] = ()
+    laptop: Override | None = None
 
 
 class TaskSpec(Frozen):

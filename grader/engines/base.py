@@ -14,6 +14,13 @@ class EngineError(BenchError):
     """The engine could not start, could not load a model, or died more often than a round is asked again."""
 
 
+class RequestRefused(BenchError):
+    """The engine is well but will not answer this request (a prompt too long, a template that refuses the roles).
+
+    The harness that asked is told ``what``; nothing else of the evaluation is touched.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
     """One pinned model call. Exactly one of ``messages`` and ``prompt`` is set.
@@ -60,7 +67,10 @@ class Engine(Protocol):
         ...
 
     async def complete(self, session: str, call: Completion) -> Completed:
-        """One reply. Survives a restart of the engine: the call is held and asked again, at most twice."""
+        """One reply. Survives a restart of the engine: the call is held and asked again, at most twice.
+
+        Raises RequestRefused (this request cannot be answered) or EngineError (nothing can).
+        """
         ...
 
     async def sleep(self) -> None: ...

@@ -1,0 +1,203 @@
+"""What each command of the command line does. Everything heavy is imported by the command that needs it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from isolation.probe import Finding
+from runner.config import ConfigError, RunConfig
+from runner.record.rundir import RunDir, find
+
+T = TypeVar("T")
+
+
+def start(args: argparse.Namespace) -> int:
+    """``runner --task …``: one whole run."""
+    from runner import loop
+    from runner.resolve import Flags, resolve
+
+    config = resolve(
+        Flags(
+            task=args.task,
+            problems=args.problems,
+            hidden=args.hidden,
+            sources=tuple(args.sources),
+            model=args.model,
+            agent=args.agent,
+            scope=args.scope,
+            seed=args.seed,
+            samples=args.samples,
+            budget=args.budget,
+            profile=args.profile,
+            protocol=args.protocol,
+            policy=args.policy,
+            config=args.config,
+            allow_weak=tuple(args.allow_weak),
+            sets=tuple(args.sets),
+        )
+    )
+    if args.dry_run:
+        return _dry_run(config, args.json)
+    runs = Path(args.runs).absolute()
+    _leave_root(config, runs, _same_command())
+    return _to_its_end(loop.start(config, runs, wait=not args.no_wait, as_json=args.json))
+
+
+def resume(args: argparse.Namespace) -> int:
+    """``runner resume [RUN]``."""
+    from runner import loop
+    from runner.resume import frozen_config
+
+    rundir = _find(args)
+    config = frozen_config(rundir)
+    _leave_root(config, _runs_of(rundir), _same_command())
+    return _to_its_end(loop.resume(config, rundir, wait=not args.no_wait, as_json=args.json))
+
+
+def status(args: argparse.Namespace) -> int:
+    """``runner status [RUN]``."""
+    from runner import views
+
+    run = _find(args)
+    print(json.dumps(views.status(run)) if args.json else views.status_text(run))
+    return 0
+
+
+def ls(args: argparse.Namespace) -> int:
+    """``runner ls``."""
+    from runner import views
+
+    print(json.dumps(views.rows(Path(args.runs))) if args.json else views.ls(Path(args.runs)))
+    return 0
+
+
+def watch(args: argparse.Namespace) -> int:
+    """``runner watch [RUN]``."""
+    from runner import views
+
+    views.watch(_find(args), sys.stdout, json_lines=args.json)
+    return 0
+
+
+def stop(args: argparse.Namespace) -> int:
+    """``runner stop [RUN]``: a request that the run honours and journals."""
+    from runner.record.liveness import Liveness, liveness
+
+    rundir = _find(args)
+    state = liveness(rundir)
+    if state not in (Liveness.LIVE, Liveness.QUIET):
+        raise ConfigError(f"is not running ({state.value})", where=rundir.name, do="Nothing to stop; see `runner ls`")
+    rundir.request_stop()
+    print(f"asked {rundir.name} to stop; `runner resume {rundir.name}` goes on with it")
+    return 0
+
+
+def report(args: argparse.Namespace) -> int:
+    """``runner report [RUN]``."""
+    from runner.record.journal import load
+    from runner.report.document import write_report
+
+    rundir = _find(args)
+    write_report(rundir, load(rundir.journal_file))
+    name = "report.json" if args.json else "report.md"
+    sys.stdout.write((rundir.path / "report" / name).read_text(encoding="utf-8"))
+    return 0
+
+
+def tasks(args: argparse.Namespace) -> int:
+    """``runner tasks``."""
+    from tasks import registry
+
+    specs = [registry.load_spec(name) for name in registry.names()]
+    if args.json:
+        print(json.dumps([spec.model_dump(mode="json") for spec in specs]))
+        return 0
+    for spec in specs:
+        print(f"{spec.name}  {spec.title}; scope {'+'.join(spec.scope)}")
+        for name, problems in spec.sets.items():
+            note = "" if problems.comparable else " (scores are not comparable with the benchmark's)"
+            print(f"    --problems {name:<6} {problems.title}, {problems.samples} sample(s) a problem{note}")
+    return 0
+
+
+def prepare(args: argparse.Namespace) -> int:
+    """``runner prepare``."""
+    from runner import prepare as preparing
+
+    return int(preparing.run(args))
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """``runner doctor``: every wall of this machine, what it means, and how to mend it."""
+    from isolation import probe
+
+    _leave_root(None, Path(args.runs).absolute(), _same_command())
+    findings = _to_its_end(probe.probe())
+    if args.json:
+        print(json.dumps([dataclasses.asdict(finding) for finding in findings]))
+    else:
+        for finding in findings:
+            print(_finding_line(finding))
+    return 3 if probe.missing(findings) else 0
+
+
+def _finding_line(finding: Finding) -> str:
+    parts = (finding.what, finding.why, f"Do: {finding.do}" if finding.do else "")
+    return f"{finding.state:<8} {finding.name:<16} " + ". ".join(part.rstrip(".") for part in parts if part)
+
+
+def _dry_run(config: RunConfig, as_json: bool) -> int:
+    if as_json:
+        print(config.model_dump_json(indent=2))
+        return 0
+    sys.stdout.write(config.to_toml())
+    scope = " + ".join(config.scope)
+    print(
+        f"\n# would run: agent {config.agent} on {config.task}/{config.problems}, model {config.model}, scope {scope}"
+    )
+    print(f"# digest {config.digest()}")
+    return 0
+
+
+def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Run one coroutine in the loop that also watches our children."""
+    from isolation.sandbox import use_pidfd_children
+
+    use_pidfd_children()
+    return asyncio.run(work)
+
+
+def _find(args: argparse.Namespace) -> RunDir:
+    return find(Path(args.runs), args.run)
+
+
+def _runs_of(rundir: RunDir) -> Path:
+    """The folder given to --runs: run folders lie in it by task."""
+    return rundir.path.absolute().parent.parent
+
+
+def _same_command() -> list[str]:
+    """This very command, for the process that goes on as an ordinary user."""
+    return [sys.executable, "-P", "-m", "runner", *sys.argv[1:]]
+
+
+def _leave_root(config: RunConfig | None, runs: Path, argv: Sequence[str]) -> None:
+    """Started by root: go on as an ordinary user (never returns). Started by a user: nothing to do."""
+    from isolation import privilege
+
+    if os.geteuid() != 0:
+        return
+    keep: list[Path] = []
+    if config is not None:
+        files = (config.validation_file, config.hidden_file, *config.source_files, config.base_dir, config.model_env)
+        keep = [Path(path) for path in files if path]
+    keep += [Path(word) for word in sys.argv[1:] if word.startswith("/") and Path(word).exists()]
+    privilege.enter(keep, [runs], argv)

@@ -1,0 +1,79 @@
+"""A design: what the agent has decided about data, trainer and harness; and the moves that lead from one to another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+
+@dataclass(frozen=True)
+class Design:
+    """All decisions at once. Equal designs give equal files; the default is exactly what the lab started with.
+
+    ``rows``: the pool as given, its consistent rows (filtered), or worked problems of /sources (bank).
+    ``examples`` 0 keeps all of them. ``learning_rate`` multiplies the recipe's. ``merge`` names two models.
+    """
+
+    rows: str = "pool"
+    notation: str = "plain"
+    examples: int = 0
+    learning_rate: float = 1.0
+    epochs: float = 0.0
+    method: str = ""
+    merge: tuple[str, ...] = ()
+    tool: bool = False
+    shots: int = 0
+
+
+COMPONENT = {
+    "rows": "data",
+    "notation": "data",
+    "examples": "data",
+    "learning_rate": "trainer",
+    "epochs": "trainer",
+    "method": "trainer",
+    "merge": "trainer",
+    "tool": "harness",
+    "shots": "harness",
+}
+
+
+@dataclass(frozen=True)
+class Move:
+    """One change of one component, with the hypothesis that an agent would state for it."""
+
+    name: str
+    change: tuple[tuple[str, object], ...]
+    why: str
+
+    @property
+    def component(self) -> str:
+        return COMPONENT[self.change[0][0]]
+
+    def apply(self, design: Design) -> Design:
+        return replace(design, **dict(self.change))  # type: ignore[arg-type]
+
+
+MENU = (
+    Move("filter", (("rows", "filtered"),), "the pool holds wrong and unboxed solutions: keep the consistent ones"),
+    Move("bank", (("rows", "bank"),), "train on the worked problems of /sources instead of the noisy pool"),
+    Move(
+        "calculator-data", (("notation", "calculator"),), "write each computation as <<a*b>>=c, as a tool could read it"
+    ),
+    Move("calculator-tool", (("tool", True),), "stop at >>, compute, and go on: arithmetic need not be guessed"),
+    Move("shots", (("shots", 2),), "two solved examples in the prompt show the format"),
+    Move("higher-rate", (("learning_rate", 5.0),), "the recipe's learning rate looks timid"),
+    Move("wild-rate", (("learning_rate", 150.0),), "a far higher learning rate could learn faster"),
+    Move("full-tuning", (("method", "full"),), "train all weights: an adapter may be too small a change"),
+    Move("epochs", (("epochs", 3.0),), "see each example three times"),
+)
+
+
+def trained(design: Design) -> tuple[object, ...]:
+    """What decides the model: two designs with the same value need only one training."""
+    return tuple(getattr(design, f.name) for f in fields(design) if COMPONENT[f.name] != "harness")
+
+
+def changed(before: Design, after: Design) -> tuple[str, ...]:
+    """The components in which two designs differ."""
+    names = {COMPONENT[f.name] for f in fields(before) if getattr(before, f.name) != getattr(after, f.name)}
+    return tuple(name for name in ("data", "trainer", "harness") if name in names)

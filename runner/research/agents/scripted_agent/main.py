@@ -1,0 +1,40 @@
+"""A research agent without an LLM. It knows only /lab, /feedback, /sources, /models and the command ``vibe``.
+
+    python main.py --seed 0
+
+It is the reference for people who write agents, and the engine of the project's own tests. It decides from feedback:
+per-problem rewards (a paired test tells gain from noise) and trajectories. It has no list of answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from clock import Clock
+from lab import Lab, Refused, say, vibe
+from search import Search
+
+
+def seconds_left() -> float:
+    """Budget seconds that remain, as the desk says."""
+    return float(str(vibe("status")["left_s"]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    try:
+        best = Search(Lab(), Clock(seconds_left), args.seed).run()
+        say(f"select {best.candidate} with {best.score:.1%} on validation", "select")
+        vibe("select", best.candidate)
+        vibe("finish")
+    except Refused as error:
+        say(f"vibe refused: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Going on with a run that crashed or was stopped: what its journal says is still owed."""
+
+from __future__ import annotations
+
+import time
+
+from runner.config import ConfigError, RunConfig
+from runner.record.events import Payload, Phase, RunResumed, SampleFinished, TrainFinished, ValidationFinished
+from runner.record.journal import Journal
+from runner.record.liveness import boot_id
+from runner.record.rundir import RunDir
+from runner.record.state import INITIAL, JobState, RunState
+from runner.research.budget import Budget
+
+
+def frozen_config(rundir: RunDir) -> RunConfig:
+    """The configuration that the run began with. Raises ConfigError when run.toml was changed since."""
+    text, digest = rundir.read_config()
+    config = RunConfig.from_toml(text, str(rundir.config_file))
+    if config.digest() != digest:
+        raise ConfigError("is not the configuration the run began with", where=str(rundir.config_file), do="Restore it")
+    return config
+
+
+def take_up(journal: Journal, budget: Budget) -> None:
+    """Restore the budget from the journal and record the time that the runner was down; it is not charged."""
+    state = journal.state
+    gap = max(0.0, time.time() - state.t)
+    budget.restore(state.budget, el=state.el, gap_s=gap)
+    phase = last_phase(state)
+    journal.append(RunResumed(boot_id=boot_id(), gap_s=round(gap, 3), phase=phase), sync=True)
+
+
+def last_phase(state: RunState) -> Phase:
+    """The phase in which the run was interrupted."""
+    before = [mark.phase for mark in state.phases if mark.phase not in ("finished", "waiting")]
+    return before[-1] if before else "starting"
+
+
+def open_jobs(state: RunState) -> list[JobState]:
+    """Jobs that had not ended: the running one first, then those that waited."""
+    running = [state.current] if state.current is not None else []
+    return [*running, *state.queue]
+
+
+def owed_validation(state: RunState) -> JobState | None:
+    """The validation that ran when the runner died; its committed waves are not run again."""
+    job = state.current
+    return job if job is not None and job.verb == "validate" and job.candidate and job.eval else None
+
+
+def open_evaluation(state: RunState, candidate: str) -> str | None:
+    """The unfinished evaluation of ``candidate``, to be gone on with."""
+    job = owed_validation(state)
+    return job.eval if job is not None and job.candidate == candidate else None
+
+
+def lost_jobs(state: RunState) -> list[Payload]:
+    """The ends of the jobs that a crash took: everything but a validation that was running."""
+    owed = owed_validation(state)
+    return [_lost(job) for job in open_jobs(state) if owed is None or job.id != owed.id]
+
+
+def _lost(job: JobState) -> Payload:
+    error = "the runner was down; charged to the crash, not to the agent"
+    if job.verb == "train":
+        return TrainFinished(job=job.id, status="lost", seconds=0.0, error=error)
+    if job.verb == "sample":
+        return SampleFinished(job=job.id, model="", prompts=0, n=0, status="lost", seconds=0.0, error=error)
+    return ValidationFinished(job=job.id, candidate=INITIAL, eval="", status="lost", seconds=0.0, error=error)

@@ -1,0 +1,97 @@
+"""The scripted agent's own judgement: arithmetic, significance, designs. Its files run in a sandbox, on their own path."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+SOURCE = Path(__file__).parents[2] / "runner" / "research" / "agents" / "scripted_agent"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def agent_path():
+    """The agent imports its siblings by name, as it does in its sandbox."""
+    sys.path.insert(0, str(SOURCE))
+    yield
+    sys.path.remove(str(SOURCE))
+    for name in ("arithmetic", "stats", "design"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [("25*20", 500), ("460//15", 30), ("(3+4)*5", 35), ("100-7-3", 90), ("12/4", 3), ("2+3*4", 14)],
+)
+def test_evaluates_as_python_does(expression, value):
+    import arithmetic
+
+    assert arithmetic.evaluate(expression) == value == eval(expression)
+
+
+@pytest.mark.parametrize("expression", ["", "7/2", "1//0", "2**9", "(1+2", "1+", "a+1", "1)"])
+def test_what_is_no_whole_value_is_none(expression):
+    import arithmetic
+
+    assert arithmetic.evaluate(expression) is None
+
+
+@given(st.text(alphabet="0123456789+-*/() =<>\\boxed{}\nab.", max_size=200))
+def test_reading_a_reply_never_fails(text):
+    import arithmetic
+
+    assert arithmetic.consistent(text) in (True, False)
+    wrong, calls = arithmetic.wrong_calls(arithmetic.to_calculator(text))
+    assert 0 <= wrong <= calls
+
+
+@given(st.integers(1, 999), st.integers(1, 999), st.sampled_from("+-*"))
+def test_rewriting_keeps_the_equation(left, right, sign):
+    import arithmetic
+
+    value = eval(f"{left}{sign}{right}")
+    text = f"Total: {left}{sign}{right} = {value}\n\\boxed{{{value}}}"
+    rewritten = arithmetic.to_calculator(text)
+    assert f"<<{left}{sign}{right}>>={value}" in rewritten
+    assert arithmetic.wrong_calls(rewritten) == (0, 1)
+    assert arithmetic.wrong_calls(rewritten.replace(f"={value}\n", f"={value + 1}\n")) == (1, 1)
+
+
+def test_consistency_finds_each_flaw_of_the_pool():
+    import arithmetic
+
+    good = "Bought: 5*12 = 60\nRemaining: 60-7 = 53\n\\boxed{53}"
+    assert arithmetic.consistent(good)
+    assert not arithmetic.consistent(good.replace("60\n", "61\n"))
+    assert not arithmetic.consistent(good.replace("\\boxed{53}", "\\boxed{54}"))
+    assert not arithmetic.consistent(good.replace("\\boxed{53}", "The answer is 53."))
+
+
+def test_sign_test_is_the_exact_binomial():
+    import stats
+
+    for gained, lost in itertools.product(range(6), repeat=2):
+        flips = list(itertools.product((0, 1), repeat=gained + lost))
+        extreme = sum(abs(2 * sum(f) - len(f)) >= abs(gained - lost) for f in flips)
+        assert stats.sign_test(gained, lost) == pytest.approx(extreme / len(flips))
+
+
+def test_moves_change_the_component_they_name():
+    import design
+
+    start = design.Design()
+    for move in design.MENU:
+        assert design.changed(start, move.apply(start)) == (move.component,)
+
+
+def test_only_data_and_trainer_decide_the_model():
+    import design
+
+    start = design.Design()
+    by_name = {move.name: move for move in design.MENU}
+    assert design.trained(by_name["calculator-tool"].apply(start)) == design.trained(start)
+    assert design.trained(by_name["filter"].apply(start)) != design.trained(start)

@@ -1,0 +1,217 @@
+"""One whole run with the scripted agent on the tiny model, in real sandboxes; and the same run killed at six points."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from runs import LiveRun, command, descendants, live, rows
+
+from grader.ledger import Ledger
+from runner.record import events as ev
+from runner.record.journal import load, read, verify
+from runner.record.rundir import RunDir, list_runs
+from runner.record.state import RunState, valid
+from runner.views import status
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+WORDS = ("--task", "aime", "--seed", "3", "--budget", "75s", "--profile", "laptop")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """(what it printed, its folder) of an undisturbed run."""
+    runs = tmp_path_factory.mktemp("whole")
+    done = command(*WORDS, runs=runs, timeout=400)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    return done.stdout, list_runs(runs)[0]
+
+
+def answers(run: RunDir, evaluation: Path) -> dict[str, str]:
+    """What was handed in, by problem and sample."""
+    found = {}
+    for path in (evaluation / "trajectories").glob("*.jsonl"):
+        for line in path.read_text().splitlines():
+            step = json.loads(line)
+            if step["kind"] == "end":
+                found[f"{step['problem']}/{step['sample']}"] = step["reply"]
+    return found
+
+
+def by_content(run: RunDir) -> dict[tuple[str, str], dict[str, str]]:
+    """The answers of each validated candidate under (sha256 of its weights, its harness)."""
+    state = load(run.journal_file)
+    return {
+        (state.models[item.model].made.sha256, item.harness): answers(run, run.evaluation(item.eval))
+        for item in valid(state)
+    }
+
+
+def test_ends_with_the_card(whole):
+    printed, _ = whole
+    card = printed[-2500:]
+    for words in ("validation", "hidden", "Δ_test", "[", "n=108", "n=216", "not AIME"):
+        assert words in card, card
+
+
+def test_the_record_is_whole_and_in_order(whole):
+    _, run = whole
+    assert verify(run.journal_file).ok
+    kinds = [event.payload.kind for event in read(run.journal_file)]
+    firsts = [kinds.index(kind) for kind in ("run_started", "agent_started", "agent_ended", "hidden_claimed")]
+    assert firsts == sorted(firsts), "the hidden test was claimed before the agent was dead"
+    assert kinds.index("hidden_claimed") < kinds.index("hidden_finished") < kinds.index("run_finished")
+    assert "?" not in kinds
+
+
+def test_status_report_and_journal_agree(whole):
+    _, run = whole
+    report = json.loads((run.report / "report.json").read_text())
+    assert ev.Report.model_validate(report)
+    shown = status(run)
+    for key in ("validation", "hidden", "candidates", "selected_by"):
+        assert json.loads(json.dumps(shown[key])) == report[key]
+    assert report["hidden"]["selected"]["n"] == 216
+
+
+def test_one_candidate_was_tested_and_each_problem_once(whole):
+    _, run = whole
+    one_hidden_test(run, load(run.journal_file))
+
+
+def one_hidden_test(run: RunDir, state: RunState) -> None:
+    assert state.selected is not None and state.selected.final
+    assert Ledger(run.sealed).claimed() == state.selected.candidate
+    tested = sorted(path.parent for path in run.hidden.glob("*/problems.jsonl"))
+    assert tested
+    for folder in tested:
+        pairs = [(row["problem"], row["sample"]) for row in rows(folder)]
+        assert len(pairs) == len(set(pairs)) == 216
+
+
+def test_no_answer_and_no_hidden_problem_lies_outside_the_sealed_folder(whole):
+    _, run = whole
+    questions = set()
+    for path in run.hidden.glob("*/trajectories/*.jsonl"):
+        for line in path.read_text().splitlines():
+            step = json.loads(line)
+            if step["kind"] == "call":
+                questions.add(json.loads(step["prompt"])[-1]["content"].split("\n")[0])
+    assert len(questions) == 216
+    for path in run.path.rglob("*"):
+        if path.is_file() and run.sealed not in path.parents and path.stat().st_size < 8 << 20:
+            text = path.read_bytes().decode(errors="replace")
+            assert not any(question in text for question in questions), path
+    for path in run.evals.glob("*/problems.jsonl"):
+        assert "gold" not in path.read_text()
+
+
+def test_the_budget_adds_up(whole):
+    _, run = whole
+    budget = load(run.journal_file).budget
+    parts = budget.split
+    assert parts.grade + parts.train + parts.sample + parts.wait + parts.think == pytest.approx(budget.wall_s, abs=0.01)
+    assert budget.wall_s <= 75 + 15, "the deadline did not hold"
+
+
+def test_a_finished_run_is_only_reported_again(whole):
+    _, run = whole
+    before = hashlib.sha256(run.journal_file.read_bytes()).hexdigest()
+    done = command("resume", str(run.path), runs=run.path.parent.parent)
+    assert done.returncode == 0 and "Δ_test" in done.stdout
+    assert hashlib.sha256(run.journal_file.read_bytes()).hexdigest() == before
+
+
+def kill_tools(run: LiveRun, word: str) -> None:
+    """SIGKILL to everything below the run whose command line has ``word``."""
+    pids = run.find(word)
+    assert pids, (word, descendants(run.process.pid))
+    run.kill(*pids)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """The folder of the same run, killed -9 at six points and taken up again each time."""
+    runs = tmp_path_factory.mktemp("killed")
+    with live(*WORDS, runs=runs) as run:
+        run.wait_for(lambda event: isinstance(event.payload, ev.ValidationStarted))
+        run.kill()  # 1: the runner, in the first validation
+    with live("resume", runs=runs) as run:
+        seen = run.wait_for(lambda event: isinstance(event.payload, ev.TrainStarted))
+        kill_tools(run, "/in/trainer/train.py")  # 2: a trainer
+        seen = run.wait_for(lambda event: isinstance(event.payload, ev.TrainFinished), after=seen.seq)
+        assert seen.payload.status == "failed"
+        seen = run.wait_for(lambda event: isinstance(event.payload, ev.ValidationStarted), after=seen.seq)
+        kill_tools(run, "transformers_server")  # 3: the engine, in a validation
+        seen = run.wait_for(lambda event: isinstance(event.payload, ev.ValidationFinished), after=seen.seq)
+        assert seen.payload.status == "ok"
+        seen = run.wait_for(lambda event: isinstance(event.payload, ev.TrainStarted), after=seen.seq)
+        run.kill()  # 4: the runner, in a training
+    with live("resume", runs=runs) as run:
+        seen = run.wait_for(lambda event: isinstance(event.payload, ev.AgentStarted) and event.payload.resumed)
+        seen = run.wait_for(lambda event: isinstance(event.payload, ev.ValidationStarted), after=seen.seq)
+        kill_tools(run, "grader.server")  # 5: the grader, in a validation
+        run.wait_for(lambda event: isinstance(event.payload, ev.HiddenProgress))
+        run.kill()  # 6: the runner, in the hidden test
+    with live("resume", runs=runs) as run:
+        assert run.process.wait() == 0, (runs / "output.log").read_text()[-3000:]
+    return list_runs(runs)[0]
+
+
+def test_a_killed_run_ends_all_the_same(killed):
+    state = load(killed.journal_file)
+    assert verify(killed.journal_file).ok
+    assert state.finished is not None and state.finished.status == "ok"
+    assert state.head.resumes == 3
+    one_hidden_test(killed, state)
+    lost = [job for job in state.jobs.values() if job.status == "lost"]
+    assert [job.verb for job in lost] == ["train"]
+
+
+def test_equal_content_gives_equal_answers_in_both_runs(whole, killed):
+    _, run = whole
+    first, second = by_content(run), by_content(killed)
+    common = first.keys() & second.keys()
+    assert len(common) >= 2, "P0 and the first trained candidate at least"
+    for content in common:
+        assert first[content] == second[content]
+
+
+def test_nothing_is_left_when_a_run_is_stopped(tmp_path):
+    with live(*WORDS, runs=tmp_path) as run:
+        run.wait_for(lambda event: isinstance(event.payload, ev.TrainStarted))
+        below = descendants(run.process.pid)
+        assert any("train.py" in line for line in below.values())
+        os.kill(run.process.pid, signal.SIGINT)
+        assert run.process.wait(timeout=60) == 130
+        left = [pid for pid, line in below.items() if line and Path(f"/proc/{pid}").exists() and not zombie(pid)]
+        assert left == []
+        state = load(run.rundir.journal_file)
+        assert state.finished is not None and state.finished.status == "stopped"
+
+
+def zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_a_second_run_waits_for_the_machine_or_fails(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    with live(*WORDS, runs=first) as one:
+        one.wait_for(lambda event: isinstance(event.payload, ev.TaskLoaded))
+        refused = command(*WORDS, "--no-wait", runs=second, timeout=30)
+        assert refused.returncode == 6 and "is in use by" in refused.stderr
+        with live(*WORDS, runs=second) as two:
+            waiting = two.wait_for(lambda event: isinstance(event.payload, ev.PhaseChanged))
+            assert waiting.payload.phase == "waiting" and waiting.el == 0.0
+            one.kill()
+            began = two.wait_for(lambda event: isinstance(event.payload, ev.TaskLoaded))
+            assert began.el == 0.0

@@ -1,0 +1,175 @@
+"""Whatever a harness does ends as data: an answer, or a reason for 0."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from eval_kit import HONEST, Kit
+
+from tasks.spec import ProblemLimits
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Kit:
+    return Kit(tmp_path)
+
+
+async def test_an_honest_harness_is_judged(kit: Kit) -> None:
+    score = await kit.run(HONEST)
+    assert score.score.score == 1.0
+    assert [row["reason"] for row in kit.rows()] == ["match"] * 3
+    call, end = kit.steps("p2")
+    assert call["reply"] == "The answer is \\boxed{3}"
+    assert "How much is 2+1" in str(call["prompt"])
+    assert (end["kind"], end["reply"], end["reward"]) == ("end", "The answer is \\boxed{3}", 1.0)
+    assert not (kit.root / "s").exists() or not list((kit.root / "s").iterdir())
+
+
+ENDS = {
+    "exits": ("say({'op': 'task.get'})", "no_answer"),
+    "fails": ("raise ValueError('broken \\x1b[31m harness')", "crash"),
+    "missing_import": ("import no_such_module", "crash"),
+    "hangs": ("say({'op': 'task.get'}); import time; time.sleep(99)", "timeout"),
+    "chatters": ("while True: say({'op': 'task.get'})", "bad_message"),
+    "floods": ("while True: sys.stdout.write('x' * 65536)", "bad_message"),
+    "hundred_megabytes": ("sys.stdout.write('\"' + 'x' * 100_000_000 + '\"\\n')", "bad_message"),
+    "deep": ("sys.stdout.write('{\"op\":' + '[' * 5000 + ']' * 5000 + '}\\n'); sys.stdin.read()", "bad_message"),
+    "slightly_deep": ("sys.stdout.write('{\"op\":' + '[' * 40 + ']' * 40 + '}\\n'); sys.stdin.read()", "bad_message"),
+    "not_json": ("print('hello'); sys.stdin.read()", "bad_message"),
+    "surrogate": ('print(\'{"op": "finish", "answer": "\\\\ud800"}\'); sys.stdin.read()', "bad_message"),
+    "log_flood": ("while True: sys.stderr.write('x' * 65536)", "log_too_big"),
+    "huge_answer": ("finish('x' * 200_000)", "answer_too_big"),
+    "closes_stdout": ("import time; os.close(1); time.sleep(99)", "timeout"),
+    "closes_stdin": ('import time; os.close(0); print(\'{"op": "task.get"}\'); time.sleep(99)', "timeout"),
+    "kills_itself": ("os.kill(os.getpid(), 9)", "crash"),
+    "unfinished_line": ('sys.stdout.write(\'{"op": "finish", "answer": ""}\'); sys.stdout.flush()', "no_answer"),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+async def test_every_end_has_a_reason_and_counts_zero(kit: Kit, name: str) -> None:
+    program, reason = ENDS[name]
+    kit.problems = 1
+    kit.limits = ProblemLimits(think_s=1.5, wall_s=5.0, answer_bytes=100_000)
+    score = await kit.run(program)
+    (row,) = kit.rows()
+    assert (row["reason"], row["reward"], score.score.score) == (reason, 0.0, 0.0)
+    assert kit.judged == []
+    log = str(kit.steps()[-1]["log"])
+    assert len(log) < 5000
+    assert "\x1b" not in log
+    if name == "fails":
+        assert "ValueError: broken" in log
+
+
+async def test_a_fork_bomb_hurts_itself_alone(kit: Kit) -> None:
+    kit.problems = 2
+    kit.limits = ProblemLimits(think_s=1.5, wall_s=5.0)
+    await kit.run("""
+        task = say({"op": "task.get"})
+        while "0+1" in task["instruction"]:
+            try: os.fork()
+            except OSError: pass
+        finish(chat(task["instruction"]))
+    """)
+    assert [row["reason"] for row in kit.rows()] == ["timeout", "match"]
+
+
+async def test_memory_is_bounded(kit: Kit) -> None:
+    kit.problems = 1
+    kit.limits = ProblemLimits(think_s=30.0, wall_s=30.0)
+    await kit.run("x = [b'x' * (64 << 20) for _ in range(64)]; finish('')")
+    assert kit.rows()[0]["reason"] in ("crash", "memory")
+
+
+async def test_environment_operations_are_refused_and_unknown_ones_too(kit: Kit) -> None:
+    kit.problems = 1
+    await kit.run("""
+        said = [say({"op": op}) for op in ("env.exec", "tool.call", "say", "rm", None, "finish")]
+        finish(json.dumps(said))
+    """)
+    (answer,) = [answer for _, answer in kit.judged]
+    assert answer.count("this task has no environment") == 3
+    assert answer.count("error") == 6
+    assert kit.rows()[0]["parse_errors"] == 6
+
+
+async def test_only_its_own_harness_socket_and_python_are_there(kit: Kit) -> None:
+    kit.problems = 2
+    (kit.root / "secret.txt").write_text("gold")
+    await kit.run("""
+        task = say({"op": "task.get"})
+        found = [os.path.join(at, name) for at, folders, names in os.walk("/") for name in names
+                 if not at.startswith(("/proc", "/sys", "/usr", "/dev"))]
+        sockets = [path for path in found if path.endswith(".sock")]
+        ours = [path for path in found if "grader" in path or "secret" in path or "/tasks/" in path]
+        env = sorted(os.environ)
+        finish(json.dumps([sockets, ours, env, os.getuid(), sorted(p for p in os.listdir("/proc") if p.isdigit())]))
+    """)
+    import json
+
+    for _, answer in kit.judged:
+        sockets, ours, env, uid, processes = json.loads(answer)
+        assert sockets == ["/run/vibe/model.sock"]
+        assert ours == []
+        assert "VIBE_MODEL_SOCKET" in env
+        assert uid == 1000
+        assert len(processes) <= 3
+
+
+async def test_nothing_is_left_for_the_next_problem(kit: Kit) -> None:
+    kit.problems, kit.wave = 2, 1  # one after the other
+    await kit.run("""
+        import ctypes, fcntl
+        task = say({"op": "task.get"})
+        seen = []
+        for path in ("/tmp/mark", "/dev/shm/mark", "/var/tmp/mark", "/harness/mark", "/run/vibe/mark", "/mark"):
+            seen += [path] if os.path.exists(path) else []
+            try: open(path, "w").write("here")
+            except OSError: pass
+        s = socket.socket(socket.AF_UNIX)
+        try: s.connect("\\0mark"); seen.append("abstract")
+        except OSError: pass
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.shmget(4711, 4096, 0) >= 0: seen.append("sysv")
+        libc.shmget(4711, 4096, 0o1666)
+        key = libc.syscall(249, b"user", b"mark", 0, -3)
+        if key >= 0: seen.append("keyring")
+        libc.syscall(248, b"user", b"mark", b"here", 4, -3)
+        t = socket.socket()
+        try: t.connect(("127.0.0.1", 4711)); seen.append("tcp")
+        except OSError: pass
+        if os.fork() == 0:
+            os.setsid()
+            a = socket.socket(socket.AF_UNIX); a.bind("\\0mark"); a.listen()
+            b = socket.socket(); b.bind(("127.0.0.1", 4711)); b.listen()
+            import time
+            time.sleep(99)
+        import time
+        time.sleep(0.1)
+        finish(json.dumps(seen))
+    """)
+    assert kit.judged == [("p0", "[]"), ("p1", "[]")]
+
+
+async def test_siblings_of_main_and_installed_packages_can_be_imported(kit: Kit) -> None:
+    kit.problems = 1
+    kit.extra_files["helper.py"] = "VALUE = 'from a sibling'"
+    await kit.run("import helper; import pydantic; finish(helper.VALUE)")
+    assert kit.judged == [("p0", "from a sibling")]
+
+
+async def test_the_clock_stands_while_a_request_is_pending(kit: Kit) -> None:
+    """Session p0 thinks for a while; the others wait for its round far longer than they may think themselves."""
+    kit.problems = 2
+    kit.limits = ProblemLimits(think_s=1.0, wall_s=1.5)
+    await kit.run("""
+        import time
+        task = say({"op": "task.get"})
+        for turn in range(3):
+            if "0+1" in task["instruction"]: time.sleep(0.6)
+            text = chat(task["instruction"]) if turn < 2 or "1+1" in task["instruction"] else ""
+        finish(text)
+    """)
+    assert [row["reason"] for row in kit.rows()] == ["timeout", "match"]

@@ -1,0 +1,79 @@
+"""The index of candidates survives a restart; diffs are made in a sandbox and bounded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.record.journal import Journal
+from runner.research.candidate import Registry
+from runner.research.train import parse_metric
+
+SCRIPT = """
+open("/lab/harness/solves", "w").write("9")
+ask("validate", "-m", "first")
+ask("train")
+ask("validate")
+ask("select", "c01")
+"""
+
+
+async def test_a_reopened_journal_gives_the_same_index(phases: Any) -> None:
+    phase = await phases()
+    await phase.agent(SCRIPT)
+    phase.lab.journal.close()
+    journal = Journal.reopen(phase.lab.rundir.journal_file, lambda: 0.0)
+    again = Registry.of(journal)
+    assert again.candidates == phase.registry.candidates and again.models == phase.registry.models
+    assert again.selected == "c01" and again.last_validated == phase.registry.last_validated == "c02"
+    assert [again.next_id("c", 2), again.next_id("m", 2), again.next_id("e", 3)] == ["c03", "m02", "e004"]
+    assert again.next_id("j", 3) == phase.registry.next_id("j", 3)
+
+
+async def test_what_a_crash_left_half_made_does_not_stop_the_next_training(phases: Any) -> None:
+    phase = await phases()
+    (phase.lab.rundir.models / "m01" / "weights").mkdir(parents=True)
+    (phase.lab.scratch / "j900" / "out").mkdir(parents=True)
+    await phase.agent('keep(train=ask("train"))')
+    assert phase.facts["train"]["model"] == "m01"
+    assert not list(phase.lab.scratch.iterdir())
+
+
+async def test_diffs_say_what_moved(phases: Any) -> None:
+    phase = await phases()
+    await phase.agent("""
+rows = [{"prompt": "1+1", "completion": "= 2"}] + [{"prompt": f"{n}+{n}", "completion": str(2 * n)} for n in range(50)]
+open("/lab/data/train.jsonl", "w").write("".join(json.dumps(row) + "\\n" for row in rows))
+open("/lab/harness/blob", "wb").write(bytes(range(256)) * 2000)
+open("/lab/harness/main.py", "a").write("# \\x1b[31mred\\n" * 3)
+ask("train")
+keep(answer=ask("validate"))
+""")
+    assert phase.facts["answer"]["components"] == ["data", "harness"]
+    created = phase.kinds("candidate_created")[-1]
+    assert (created.diff["data"].added, created.diff["data"].removed) == (51, 1)
+    assert created.diff["harness"].files == 2
+    folder: Path = phase.lab.rundir.candidate("c01") / "diffs"
+    data = json.loads((folder / "data.json").read_text())
+    assert data["changed"] == 1 and data["rows_after"] == 51 and len(data["samples"]["added"]) == 10
+    patch = (folder / "harness.patch").read_text()
+    assert patch.count("\n+# ") == 3 and "blob: not shown" in patch
+    manifest = json.loads((folder.parent / "manifest.json").read_text())
+    assert manifest["candidate"] == "c01" and manifest["parent"] == "c00"
+
+
+@given(st.binary(max_size=300))
+@settings(database=None, deadline=None)
+def test_any_bytes_are_a_metric_or_none(line: bytes) -> None:
+    parse_metric(line)
+
+
+def test_metrics_keep_known_finite_numbers_alone() -> None:
+    good = parse_metric(b'{"step": 3, "steps": 10, "loss": 0.25, "lr": 1e-4, "note": "x"}')
+    assert good is not None and (good.step, good.steps, good.loss) == (3, 10, 0.25)
+    for bad in (b'{"step": true}', b'{"step": 1e30}', b'{"loss": 1}', b'{"step": 1, "loss": -1e300}', b"", b"null"):
+        assert parse_metric(bad) is None, bad
