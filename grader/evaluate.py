@@ -126,7 +126,9 @@ class Evaluation:
         self._tally = _Tally()
         self._spawns = asyncio.Semaphore(SPAWNS)
         self._ahead: dict[int, asyncio.Task[Session]] = {}
-        self._folder = EvalFolder(subject.out_dir, conditions(bench, rules, split, subject))
+        decided = conditions(bench, rules, split, subject)
+        self.digest = decided.digest()
+        self._folder = EvalFolder(subject.out_dir, decided)
         self._pairs: Sequence[Pair] = [(p, s) for p in split.problems for s in range(rules.samples)]
         self._ground = Ground(
             engine=bench.engine,

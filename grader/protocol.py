@@ -88,6 +88,7 @@ class ScoreFile(Frozen):
     seconds: float
     reproducible: bool
     digest: str
+    cached: bool = False
 
 
 class SplitInfo(Frozen):
@@ -138,7 +139,10 @@ class ModelRef(Frozen):
 
 
 class Evaluate(Frozen):
-    """Evaluate (model, harness snapshot) on validation. Committed waves found in ``out_dir`` are not run again."""
+    """Evaluate (model, harness snapshot) on validation. Committed waves found in ``out_dir`` are not run again.
+
+    ``cache_dir``: where waves of equal conditions are looked for and kept (the initial system's only).
+    """
 
     op: Literal["evaluate"] = "evaluate"
     id: str
@@ -147,6 +151,7 @@ class Evaluate(Frozen):
     model: ModelRef
     harness_dir: str
     out_dir: str
+    cache_dir: str | None = None
 
 
 class Generate(Frozen):

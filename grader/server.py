@@ -72,6 +72,10 @@ class Server:
             ended.cancel()
             await self._stop()
 
+    def end(self) -> None:
+        """Lets :meth:`serve` return."""
+        self._ended.set()
+
     async def _read(self, stdin: asyncio.StreamReader) -> None:
         lines = LineReader(stdin, MAX_LINE)
         while True:
@@ -212,8 +216,8 @@ def _guarded_stdout() -> int:
 
 
 def _die_with_parent() -> None:
-    """SIGKILL at the parent's death; the sandboxes have the same bond to us."""
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+    """SIGTERM at the parent's death: an orderly end. Should we be killed, the sandboxes have the same bond to us."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
         raise GraderError("cannot bind my life to my parent's", where="prctl")
 
 
@@ -242,7 +246,9 @@ async def _serve(protocol: int) -> None:
     loop = asyncio.get_running_loop()
     stdin = asyncio.StreamReader(limit=1 << 16)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
-    await Server(_writer(protocol)).serve(stdin)
+    server = Server(_writer(protocol))
+    loop.add_signal_handler(signal.SIGTERM, server.end)
+    await server.serve(stdin)
 
 
 def main() -> None:

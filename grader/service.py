@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from grader import gate, hidden
+from grader.cache import borrow, keep
 from grader.engines.base import Engine, EngineError
 from grader.engines.transformers import TransformersEngine
 from grader.errors import GraderError
@@ -112,6 +113,7 @@ class Service:
     async def evaluate(self, request: Evaluate, on_progress: OnProgress) -> ScoreFile:
         """A candidate on validation; tried twice when the infrastructure fails."""
         split = await self._split("validation")
+        cache = Path(request.cache_dir) if request.cache_dir else None
         subject = Subject(
             candidate=request.candidate,
             eval=request.eval,
@@ -125,7 +127,12 @@ class Service:
             evaluation = Evaluation(
                 await self._bench(), self._rules, split, subject, on_progress=on_progress, on_attempt=self._attempt
             )
-            return await evaluation.run()
+            if cache is None:
+                return await evaluation.run()
+            borrowed = borrow(cache, evaluation.digest, subject.out_dir)
+            score = await evaluation.run()
+            keep(cache, evaluation.digest, subject.out_dir)
+            return score.model_copy(update={"cached": borrowed})
 
         return await self._twice(once)
 

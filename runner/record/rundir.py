@@ -154,6 +154,11 @@ class RunDir:
         return self.sealed / "hidden"
 
     @property
+    def shared_cache(self) -> Path:
+        """Beside the runs of all tasks: evaluations of initial systems, which other runs may use again."""
+        return self.path.parent.parent / ".initial"
+
+    @property
     def report(self) -> Path:
         """report.md, report.html, report.json, figures/."""
         return self.path / "report"

@@ -96,7 +96,8 @@ class Registry:
 
     def next_id(self, letter: str, digits: int) -> str:
         """The next free id: c04, m02, e013, j007, s001. It is taken at once."""
-        name = f"{letter}{self._highest.get(letter, -1) + 1:0{digits}d}"
+        before_first = -1 if letter in "cm" else 0  # c00 and m00 exist; the rest counts from 1
+        name = f"{letter}{self._highest.get(letter, before_first) + 1:0{digits}d}"
         self._seen(name)
         return name
 

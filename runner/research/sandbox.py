@@ -93,11 +93,14 @@ def vibe_folder(lab: Lab) -> Path:
 
 
 def training_spec(
-    lab: Lab, *, data: Path, trainer: Path, parents: tuple[str, ...], out: Path, metrics_fd: int
+    lab: Lab, *, data: Path, trainer: Path, parents: Mapping[str, Path], out: Path, metrics_fd: int
 ) -> SandboxSpec:
-    """A trainer's sandbox: the trainer contract of architecture §4. No sockets; /out and /tmp are all it can write."""
+    """A trainer's sandbox: the trainer contract of architecture §4. No sockets; /out and /tmp are all it can write.
+
+    ``parents``: the files of each parent model (an adapter or whole weights) by its id; the base alone is no parent.
+    """
     base = Mount(Path(lab.config.base_dir).resolve(), "/in/base")
-    made = [Mount(lab.rundir.models / parent, f"/in/{parent}") for parent in parents if parent != "m00"]
+    made = [Mount(folder, f"/in/{name}") for name, folder in parents.items()]
     argv = [str(lab.python), "/in/trainer/train.py", "--data", "/in/data", "--base", "/in/base"]
     for mount in made:
         argv += ["--parent", mount.target]
@@ -120,7 +123,7 @@ def training_spec(
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": cores,
             "VIBE_METRICS": str(metrics_fd),
-            "VIBE_DEVICE": lab.config.engine.device,
+            "VIBE_REQUIRE_ACCELERATOR": "1" if lab.accelerator else "0",
             "VIBE_SEED": str(lab.config.seed),
         },
         limits=Limits(

@@ -159,6 +159,16 @@ class TrainingService:
                 scratch.rmdir()
         return made
 
+    def _parent_files(self, parents: tuple[str, ...]) -> dict[str, Path]:
+        """Where the files of each parent lie. The base is a parent only beside others (an average with it)."""
+        found: dict[str, Path] = {}
+        for parent in parents if parents != (BASE,) else ():
+            folder = self._lab.rundir.model(parent)
+            kind = self._registry.models[parent].format
+            base = Path(self._lab.config.base_dir).resolve()
+            found[parent] = base if kind == "base" else folder / ("adapter" if kind == "adapter" else "weights")
+        return found
+
     async def _tidy(self, folder: Path) -> None:
         """Remove what a crash of the runner left half-made: only one training runs at a time."""
         for left in (folder, *sorted(self._lab.scratch.iterdir())):
@@ -176,7 +186,8 @@ class TrainingService:
         log = CappedLog(log_file)
         rows = _shared_file(folder / "train.jsonl", shown)
         try:
-            spec = training_spec(lab, data=data, trainer=trainer, parents=job.parents, out=out, metrics_fd=metrics_in)
+            files = self._parent_files(job.parents)
+            spec = training_spec(lab, data=data, trainer=trainer, parents=files, out=out, metrics_fd=metrics_in)
             async with box(spec, stderr=asyncio.subprocess.STDOUT) as running:
                 os.close(metrics_in)
                 metrics_in = -1

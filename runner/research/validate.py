@@ -13,7 +13,7 @@ from grader.intervals import paired_delta, rewards_of
 from grader.protocol import Delta, Evaluate, ProblemRow, Progress, Reply, Score, ScoreFile
 from isolation.problem import BenchError
 from runner.record.events import JobStatus, ValidationFinished, ValidationProgress, ValidationStarted, Warned
-from runner.research.candidate import Candidate, Registry, show_feedback
+from runner.research.candidate import INITIAL, Candidate, Registry, show_feedback
 from runner.research.lab import Lab, ask
 from runner.research.workspace import materialised
 
@@ -117,6 +117,7 @@ class ValidationService:
                 model=self._registry.ref(candidate.model),
                 harness_dir=str(harness),
                 out_dir=str(out),
+                cache_dir=str(lab.rundir.shared_cache) if candidate.id == INITIAL else None,
             )
             reply = await ask(lab.grader, request, self._watch(candidate.id, job, on_progress))
             found, error = _score_file(reply)

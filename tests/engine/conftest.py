@@ -39,7 +39,7 @@ def new_engine(models: Path, runtime: Path, config: EngineConfig, **more: Any) -
     return made
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def engine(models: Path) -> AsyncIterator[Callable[..., Any]]:
     """Makes engines; each is stopped at the end and must leave nothing in its runtime folder."""
     made: list[TransformersEngine] = []
@@ -57,9 +57,12 @@ async def engine(models: Path) -> AsyncIterator[Callable[..., Any]]:
         await asyncio.to_thread(runtime.rmdir)  # fails where something was left
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(models: Path) -> AsyncIterator[TransformersEngine]:
-    """One started engine for all tests that only ask it."""
+    """One started engine for all tests of a file that only ask it.
+
+    They all run in one loop: on Python 3.11, ending a second loop makes the first one's children unheard of.
+    """
     with tempfile.TemporaryDirectory(prefix="vtb-") as folder:
         one = new_engine(models, Path(folder), CONFIG)
         await one.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -105,3 +106,17 @@ for name, template in (
     (out / name / "weights" / "chat_template.jinja").write_text(template)
 print(json.dumps(sorted(p.name for p in out.iterdir())))
 """
+
+
+async def until_computing(init: int) -> None:
+    """Returns when the server below ``init`` has used a twentieth of a second of CPU more than now."""
+
+    def used() -> int:
+        (child,) = Path(f"/proc/{init}/task/{init}/children").read_text().split()
+        fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    start = used()
+    async with asyncio.timeout(60):
+        while used() < start + 5:
+            await asyncio.to_thread(os.sched_yield)

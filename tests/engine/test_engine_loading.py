@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from engine_kit import ADAPTER, BASE, CONFIG, TINY, run_inside
+from engine_kit import ADAPTER, BASE, CONFIG, TINY, run_inside, until_computing
 
 from grader.engines.base import Completion, EngineError
 from grader.engines.transformers import TransformersEngine
 from grader.protocol import ModelRef
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 Make = Callable[..., TransformersEngine]
 COMPARE = """
 import json, sys, torch
@@ -67,7 +70,6 @@ async def ask(server: TransformersEngine) -> str:
     return reply.text
 
 
-@pytest.mark.asyncio(loop_scope="session")
 async def test_swaps_come_and_go(served: TransformersEngine) -> None:
     await served.load(BASE)
     base = await ask(served)
@@ -80,7 +82,6 @@ async def test_swaps_come_and_go(served: TransformersEngine) -> None:
     assert full != base
 
 
-@pytest.mark.asyncio(loop_scope="session")
 async def test_the_zoo_is_refused_by_name_and_the_base_still_serves(served: TransformersEngine) -> None:
     await served.load(BASE)
     base, first = await ask(served), served.pid
@@ -92,7 +93,6 @@ async def test_the_zoo_is_refused_by_name_and_the_base_still_serves(served: Tran
     assert served.pid == first
 
 
-@pytest.mark.asyncio(loop_scope="session")
 async def test_a_models_own_template_is_used_and_forgotten(served: TransformersEngine) -> None:
     await served.load(ModelRef(id="m03", format="full"))
     usual = await ask(served)
@@ -106,3 +106,19 @@ async def test_an_engine_that_cannot_start_says_why(engine: Make) -> None:
     broken = engine(CONFIG.model_copy(update={"device": "cuda"}))
     with pytest.raises(EngineError, match="no CUDA device"):
         await broken.start()
+
+
+async def test_a_death_at_load_says_why_and_the_next_load_starts_anew(engine: Make) -> None:
+    server = engine()
+    await server.start()
+    await server.load(BASE)
+    await server.sessions(["s"], ())
+    first = server.pid
+    loading = asyncio.create_task(server.load(ModelRef(id="slow-template", format="full")))  # takes five seconds
+    await until_computing(first)
+    os.kill(first, signal.SIGKILL)
+    with pytest.raises(EngineError, match="died while loading slow-template: signal 9"):
+        await loading
+    await server.load(BASE)
+    assert server.pid != first
+    assert await ask(server)  # the session that was open is known to the new server

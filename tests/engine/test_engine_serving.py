@@ -6,16 +6,16 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import ADAPTER, BASE
+from engine_kit import ADAPTER, BASE, until_computing
 
 from grader.engines.base import Completed, Completion, EngineError, RequestRefused
 from grader.engines.transformers import TransformersEngine
 
 QUESTIONS = tuple(f"Ana buys {n} boxes of {n + 3} stamps. How many stamps?" * (1 + n % 3) for n in range(3, 15))
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 Make = Callable[..., TransformersEngine]
 
 
@@ -72,20 +72,6 @@ async def test_kill_in_mid_round_loses_nothing(engine: Make) -> None:
     assert [n.what for n in server.notices] == ["the engine died and is started again"]  # type: ignore[attr-defined]
 
 
-async def until_computing(init: int) -> None:
-    """Returns when the server below ``init`` has used a twentieth of a second of CPU more than now."""
-
-    def used() -> int:
-        (child,) = Path(f"/proc/{init}/task/{init}/children").read_text().split()
-        fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12])
-
-    start = used()
-    async with asyncio.timeout(60):
-        while used() < start + 5:
-            await asyncio.to_thread(os.sched_yield)
-
-
 async def test_three_deaths_are_an_engine_error_for_all(engine: Make) -> None:
     server = engine()
     await server.start()
@@ -106,7 +92,6 @@ async def test_three_deaths_are_an_engine_error_for_all(engine: Make) -> None:
     assert texts(await wave(server, [chat("again")]))
 
 
-@pytest.mark.asyncio(loop_scope="session")
 async def test_stop_strings_end_the_text(served: TransformersEngine) -> None:
     await served.load(ADAPTER)
     [[whole]] = await wave(served, [chat(QUESTIONS[0], max_tokens=60)])
@@ -118,7 +103,6 @@ async def test_stop_strings_end_the_text(served: TransformersEngine) -> None:
     assert (short.finish_reason, short.tokens_out) == ("length", 5)
 
 
-@pytest.mark.asyncio(loop_scope="session")
 async def test_a_reply_goes_on_from_the_assistant_text(served: TransformersEngine) -> None:
     await served.load(ADAPTER)
     [[whole]] = await wave(served, [chat(QUESTIONS[0], max_tokens=40)])
@@ -130,7 +114,6 @@ async def test_a_reply_goes_on_from_the_assistant_text(served: TransformersEngin
     assert (chatted.text, chatted.tokens_in) == (plain.text, plain.tokens_in)
 
 
-@pytest.mark.asyncio(loop_scope="session")
 async def test_the_draw_is_the_rows_own(served: TransformersEngine) -> None:
     await served.load(ADAPTER)
 
@@ -142,7 +125,6 @@ async def test_the_draw_is_the_rows_own(served: TransformersEngine) -> None:
     assert texts(await wave(served, [hot(2), hot(0)])) == [many[4], many[0]]
 
 
-@pytest.mark.asyncio(loop_scope="session")
 async def test_a_refused_request_leaves_the_round_alone(served: TransformersEngine) -> None:
     await served.load(ADAPTER)
     await served.sessions(["good", "bad"], ())

@@ -41,13 +41,16 @@ MODEL_ENV = HOME / "model-env"
 TINY = ROOT / "tasks" / "models" / "tiny"
 BASE = ModelRef(id="m00", format="base")
 HANGING = """
-say({"op": "task.get"})
+task = say({"op": "task.get"})
+if "10 + 10" in task["instruction"]:
+    finish("")
 import time
 time.sleep(99)
 """
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(600),
     pytest.mark.skipif(not (MODEL_ENV / "bin" / "python").exists(), reason="needs the model environment"),
 ]
 
@@ -79,7 +82,7 @@ class Place:
         return GraderSetup(
             id=request, task="aime", problems="aime", validation=self.problems("v", range(10, 22)),
             hidden=self.problems("h", range(30, 42)), samples=1, seed=3,
-            decoding=Decoding(max_tokens=16), limits=ProblemLimits(think_s=20), engine=EngineConfig(wave=8),
+            decoding=Decoding(max_tokens=4), limits=ProblemLimits(think_s=20), engine=EngineConfig(wave=8),
             model_env=str(MODEL_ENV), base_dir=str(TINY), models_dir=str(self.root / "models"),
             runtime_dir=str(self.runtime), log_dir=str(self.root / "logs"), cgroup=None,
         )  # fmt: skip
@@ -178,7 +181,7 @@ async def test_one_grader_does_everything_in_turn(place: Place) -> None:
         sampled = await client.call(
             Generate(
                 id=client.new_id(), model=BASE, prompts_file=str(prompts), out_file=str(place.root / "out.jsonl"), n=2,
-                max_tokens=8, temperature=1.0, seed=1,
+                max_tokens=4, temperature=1.0, seed=1,
             )
         )  # fmt: skip
         assert sampled.result["replies"] == 6
@@ -203,10 +206,15 @@ async def test_one_grader_does_everything_in_turn(place: Place) -> None:
 
 
 async def _hanging(place: Place, client: GraderClient) -> tuple[asyncio.Task[Reply], str]:
-    """An evaluation that is under way: its sandboxes are up and its first progress has come."""
+    """An evaluation that is under way: one session has ended, so all sandboxes of its wave stand."""
     started = asyncio.Event()
+
+    def on_progress(progress: Progress) -> None:
+        if progress.done:
+            started.set()
+
     request = place.evaluate(client.new_id(), place.harness("h", HANGING), "e001")
-    task = asyncio.create_task(client.call(request, lambda _: started.set()))
+    task = asyncio.create_task(client.call(request, on_progress))
     await started.wait()
     return task, request.id
 

@@ -277,3 +277,18 @@ def test_root_is_refused() -> None:
         pytest.skip("only root can show this")
     with pytest.raises(SandboxError, match="root"):
         asyncio.run(start(SandboxSpec("harness", ("/usr/bin/true",))))
+
+
+async def test_kill_returns_although_nobody_reads_the_full_pipes():
+    """A sandbox that fills its pipes and is killed: asyncio waits for the pipes' end, so kill() must empty them."""
+    box = await start(
+        SandboxSpec("harness", ("/bin/sh", "-c", "yes >&2 & yes; wait")),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        line_limit=1 << 12,
+    )
+    assert box.stdout is not None
+    await box.stdout.readexactly(1 << 13)
+    async with asyncio.timeout(20):
+        await box.kill()
+    assert box.ended

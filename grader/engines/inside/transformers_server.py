@@ -11,7 +11,6 @@ wrong while generating ends the process: its manager starts another and asks aga
 from __future__ import annotations
 
 import argparse
-import hashlib
 import http.server
 import json
 import os
@@ -138,10 +137,9 @@ class Server:
         replies = self.batches([ready[i] for i in order])
         seconds = time.monotonic() - started
         texts = [text for _, text in sorted(zip(order, (w.text for w in replies), strict=True))]
-        digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
         rate = 60 * len(replies) / seconds
         tokens = sum(w.tokens for w in replies)
-        return {"requests": len(replies), "seconds": seconds, "per_minute": rate, "tokens": tokens, "texts": digest}
+        return {"requests": len(replies), "seconds": seconds, "per_minute": rate, "tokens": tokens, "texts": texts}
 
 
 def _outcome(run: Any) -> Any:
