@@ -245,7 +245,7 @@ def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "tasks" / "models" / "tiny")
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--problems", type=int, default=9_000)
     parser.add_argument("--threads", type=int, default=1, help="the sums' order, and so the bytes, depend on it")
     options = parser.parse_args()

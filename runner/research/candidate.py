@@ -6,11 +6,13 @@ for the model. What a candidate changed is written once, when it is made, under 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from grader.identity import tree_digest
 from grader.protocol import ModelRef, Score
 from isolation.files import write_atomic
 from runner.record.events import (
@@ -188,6 +190,7 @@ async def create_initial(lab: Lab, registry: Registry) -> Candidate:
     """m00 and c00: the initial system P0, from the snapshots in ``lab.initial``."""
     initial = lab.initial
     if BASE not in registry.models:
+        folder = Path(lab.config.base_dir)
         base = ModelCreated(
             model=BASE,
             job=None,
@@ -195,13 +198,17 @@ async def create_initial(lab: Lab, registry: Registry) -> Candidate:
             parents=(),
             data=initial["data"],
             trainer=initial["trainer"],
-            sha256="",
-            bytes=0,
+            sha256=await asyncio.to_thread(tree_digest, folder),
+            bytes=await asyncio.to_thread(_weight_bytes, folder),
         )
         write_atomic(lab.rundir.model(BASE) / "manifest.json", base.model_dump_json().encode())
         lab.journal.append(base)
     found = registry.equal(BASE, initial["harness"])
     return found or await create(lab, registry, model=BASE, harness=initial["harness"], parent=None, hypothesis="")
+
+
+def _weight_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 
 def link_feedback(evaluation: Path, feedback: Path) -> None:

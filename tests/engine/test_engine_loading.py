@@ -52,8 +52,8 @@ REFUSED = {
 }  # fmt: skip
 
 
-def test_merges_are_pefts_and_leave_no_trace(models: Path) -> None:
-    found = run_inside(COMPARE, str(TINY), str(models))
+async def test_merges_are_pefts_and_leave_no_trace(models: Path) -> None:
+    found = await asyncio.to_thread(run_inside, COMPARE, str(TINY), str(models))
     for kind, bound in (("float32", 1e-5), ("bfloat16", 2**-6)):  # bfloat16: PEFT rounds twice, we once
         assert found[kind] is True
         for name in ("m01", "m02"):
@@ -63,7 +63,8 @@ def test_merges_are_pefts_and_leave_no_trace(models: Path) -> None:
 
 async def ask(server: TransformersEngine) -> str:
     await server.sessions(["s"], ())
-    call = Completion(max_tokens=24, messages=(("user", "Ana buys 3 boxes of 4 stamps. How many stamps?"),))
+    messages = (("user", "Ana buys 3 boxes of 4 stamps. How many stamps?"),)
+    call = Completion(max_tokens=24, messages=messages, temperature=2.0, seed=3)  # other weights, another draw
     async with asyncio.timeout(60):
         reply = await server.complete("s", call)
     await server.sessions((), ["s"])

@@ -10,7 +10,7 @@ from design import Design
 
 PROBE = 320
 SIZES = (320, 640, 1280)
-SHARE = 0.06
+SHARE = 0.025
 RESERVE_S = 5.0
 
 
@@ -34,7 +34,7 @@ class Clock:
         began = time.monotonic()
         yield
         seconds = (time.monotonic() - began) / max(1.0, design.epochs)
-        rate = max(1, design.examples or SIZES[-1]) / max(0.1, seconds)
+        rate = max(1, design.examples or self.examples) / max(0.1, seconds)
         fitting = [size for size in SIZES if size <= rate * SHARE * self.budget]
         self.examples = fitting[-1] if fitting else PROBE
         self.train_s = self.examples / rate

@@ -10,7 +10,7 @@ class Design:
     """All decisions at once. Equal designs give equal files; the default is exactly what the lab started with.
 
     ``rows``: the pool as given, its consistent rows (filtered), or worked problems of /sources (bank).
-    ``examples`` 0 keeps all of them. ``learning_rate`` multiplies the recipe's. ``merge`` names two models.
+    ``examples`` and ``steps`` bound how much is trained, 0 leaves it alone. ``learning_rate`` multiplies the recipe's.
     """
 
     rows: str = "pool"
@@ -19,9 +19,14 @@ class Design:
     learning_rate: float = 1.0
     epochs: float = 0.0
     method: str = ""
+    steps: int = 0
     merge: tuple[str, ...] = ()
     tool: bool = False
     shots: int = 0
+
+    def with_harness(self, other: Design) -> Design:
+        """This design's data and trainer with the harness of ``other``."""
+        return replace(self, tool=other.tool, shots=other.shots)
 
 
 COMPONENT = {
@@ -31,6 +36,7 @@ COMPONENT = {
     "learning_rate": "trainer",
     "epochs": "trainer",
     "method": "trainer",
+    "steps": "trainer",
     "merge": "trainer",
     "tool": "harness",
     "shots": "harness",
@@ -68,9 +74,21 @@ MENU = (
 )
 
 
+SIZES = ("examples", "steps")
+
+
 def trained(design: Design) -> tuple[object, ...]:
-    """What decides the model: two designs with the same value need only one training."""
-    return tuple(getattr(design, f.name) for f in fields(design) if COMPONENT[f.name] != "harness")
+    """What decides the model but for how much was trained: two designs with the same value can share a training."""
+    return tuple(
+        getattr(design, f.name) for f in fields(design) if COMPONENT[f.name] != "harness" and f.name not in SIZES
+    )
+
+
+def sized(design: Design, examples: int, batch: int) -> Design:
+    """The design bounded to ``examples``, through the component that it edits anyway: data if it can, else trainer."""
+    if "data" in changed(Design(), design):
+        return replace(design, examples=examples)
+    return replace(design, steps=max(1, int(examples * max(1.0, design.epochs)) // batch))
 
 
 def changed(before: Design, after: Design) -> tuple[str, ...]:

@@ -80,6 +80,11 @@ class Lab:
                     rows.append({"prompt": f"{item['question']}\n{self.instruction}", "completion": solution})
         return rows or self._rows()
 
+    @property
+    def batch(self) -> int:
+        """Examples per step of the recipe."""
+        return int(_recipe((KEPT / "trainer" / "recipe.toml").read_text(encoding="utf-8"), "batch_size"))
+
     def _write_trainer(self, design: Design) -> None:
         text = (KEPT / "trainer" / "recipe.toml").read_text(encoding="utf-8")
         if design.learning_rate != 1.0:
@@ -87,6 +92,8 @@ class Lab:
             text = _with(text, "learning_rate", f"{rate:.6g}")
         if design.epochs:
             text = _with(text, "epochs", f"{design.epochs:.6g}")
+        if design.steps:
+            text = _with(text, "max_steps", str(design.steps))
         if design.method:
             text = _with(text, "method", json.dumps(design.method))
         if design.merge:
