@@ -183,7 +183,9 @@ def _install(python: Path, extra: Extra, pins: tuple[str, ...], torch_index: str
     if extra == "model" and torch is not None:
         _install_torch(python, torch, torch_index)
     say(f"model environment: installing {', '.join(pins)} (minutes)")
-    _pip(python, *pins)
+    # The exact versions of what the pins bring along; vllm's own tree is another one.
+    exact = ("-c", str(Path(__file__).with_name("model-constraints.txt"))) if extra == "model" else ()
+    _pip(python, *exact, *pins)
 
 
 def _install_torch(python: Path, pin: str, index: str | None) -> None:

@@ -19,14 +19,24 @@ from runner.record.state import RunState, valid
 from runner.views import status
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
-WORDS = ("--task", "aime", "--seed", "3", "--budget", "75s", "--profile", "laptop")
+VALIDATION, HIDDEN = 36, 72
+
+
+def words(runs: Path, budget: str) -> tuple[str, ...]:
+    """The run of these tests: the real thing on a smaller split of its own."""
+    sets = []
+    for split, count in (("validation", VALIDATION), ("hidden", HIDDEN)):
+        file = runs / f"{split}.toml"
+        file.write_text(f'seed = "test-{split}"\nproblems = {count}\n')
+        sets += ["--set", f"{split}_file={file}"]
+    return ("--task", "aime", "--seed", "3", "--budget", budget, "--profile", "laptop", *sets)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """(what it printed, its folder) of an undisturbed run."""
     runs = tmp_path_factory.mktemp("whole")
-    done = command(*WORDS, runs=runs, timeout=400)
+    done = command(*words(runs, "60s"), runs=runs, timeout=400)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     return done.stdout, list_runs(runs)[0]
 
@@ -54,8 +64,8 @@ def by_content(run: RunDir) -> dict[tuple[str, str], dict[str, str]]:
 def test_ends_with_the_card(whole):
     printed, _ = whole
     card = printed[-2500:]
-    for words in ("validation", "hidden", "Δ_test", "[", "n=108", "n=216", "not AIME"):
-        assert words in card, card
+    for word in ("validation", "hidden", "Δ_test", "[", f"n={VALIDATION}", f"n={HIDDEN}", "not AIME"):
+        assert word in card, card
 
 
 def test_the_record_is_whole_and_in_order(whole):
@@ -75,7 +85,7 @@ def test_status_report_and_journal_agree(whole):
     shown = status(run)
     for key in ("validation", "hidden", "candidates", "selected_by"):
         assert json.loads(json.dumps(shown[key])) == report[key]
-    assert report["hidden"]["selected"]["n"] == 216
+    assert report["hidden"]["selected"]["n"] == HIDDEN
 
 
 def test_one_candidate_was_tested_and_each_problem_once(whole):
@@ -90,7 +100,7 @@ def one_hidden_test(run: RunDir, state: RunState) -> None:
     assert tested
     for folder in tested:
         pairs = [(row["problem"], row["sample"]) for row in rows(folder)]
-        assert len(pairs) == len(set(pairs)) == 216
+        assert len(pairs) == len(set(pairs)) == HIDDEN
 
 
 def test_no_answer_and_no_hidden_problem_lies_outside_the_sealed_folder(whole):
@@ -101,7 +111,7 @@ def test_no_answer_and_no_hidden_problem_lies_outside_the_sealed_folder(whole):
             step = json.loads(line)
             if step["kind"] == "call":
                 questions.add(json.loads(step["prompt"])[-1]["content"].split("\n")[0])
-    assert len(questions) == 216
+    assert len(questions) == HIDDEN
     for path in run.path.rglob("*"):
         if path.is_file() and run.sealed not in path.parents and path.stat().st_size < 8 << 20:
             text = path.read_bytes().decode(errors="replace")
@@ -115,7 +125,7 @@ def test_the_budget_adds_up(whole):
     budget = load(run.journal_file).budget
     parts = budget.split
     assert parts.grade + parts.train + parts.sample + parts.wait + parts.think == pytest.approx(budget.wall_s, abs=0.01)
-    assert budget.wall_s <= 75 + 15, "the deadline did not hold"
+    assert budget.wall_s <= 60 + 15, "the deadline did not hold"
 
 
 def test_a_finished_run_is_only_reported_again(whole):
@@ -137,7 +147,7 @@ def kill_tools(run: LiveRun, word: str) -> None:
 def killed(tmp_path_factory):
     """The folder of the same run, killed -9 at six points and taken up again each time."""
     runs = tmp_path_factory.mktemp("killed")
-    with live(*WORDS, runs=runs) as run:
+    with live(*words(runs, "120s"), runs=runs) as run:
         run.wait_for(lambda event: isinstance(event.payload, ev.ValidationStarted))
         run.kill()  # 1: the runner, in the first validation
     with live("resume", runs=runs) as run:
@@ -182,7 +192,7 @@ def test_equal_content_gives_equal_answers_in_both_runs(whole, killed):
 
 
 def test_nothing_is_left_when_a_run_is_stopped(tmp_path):
-    with live(*WORDS, runs=tmp_path) as run:
+    with live(*words(tmp_path, "60s"), runs=tmp_path) as run:
         run.wait_for(lambda event: isinstance(event.payload, ev.TrainStarted))
         below = descendants(run.process.pid)
         assert any("train.py" in line for line in below.values())
@@ -205,11 +215,11 @@ def test_a_second_run_waits_for_the_machine_or_fails(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
-    with live(*WORDS, runs=first) as one:
+    with live(*words(first, "60s"), runs=first) as one:
         one.wait_for(lambda event: isinstance(event.payload, ev.TaskLoaded))
-        refused = command(*WORDS, "--no-wait", runs=second, timeout=30)
+        refused = command(*words(second, "60s"), "--no-wait", runs=second, timeout=30)
         assert refused.returncode == 6 and "is in use by" in refused.stderr
-        with live(*WORDS, runs=second) as two:
+        with live(*words(second, "60s"), runs=second) as two:
             waiting = two.wait_for(lambda event: isinstance(event.payload, ev.PhaseChanged))
             assert waiting.payload.phase == "waiting" and waiting.el == 0.0
             one.kill()

@@ -45,11 +45,15 @@ COMPONENT = {
 
 @dataclass(frozen=True)
 class Move:
-    """One change of one component, with the hypothesis that an agent would state for it."""
+    """One change of one component, with the hypothesis that an agent would state for it.
+
+    ``mends`` names the fault in trajectories that the move is meant for: "arithmetic", "format" or nothing.
+    """
 
     name: str
     change: tuple[tuple[str, object], ...]
     why: str
+    mends: str = ""
 
     @property
     def component(self) -> str:
@@ -60,19 +64,16 @@ class Move:
 
 
 MENU = (
-    Move("filter", (("rows", "filtered"),), "the pool holds wrong and unboxed solutions: keep the consistent ones"),
+    Move("filter", (("rows", "filtered"),), "the pool holds wrong and unboxed solutions: keep the good ones", "format"),
     Move("bank", (("rows", "bank"),), "train on the worked problems of /sources instead of the noisy pool"),
-    Move(
-        "calculator-data", (("notation", "calculator"),), "write each computation as <<a*b>>=c, as a tool could read it"
-    ),
-    Move("calculator-tool", (("tool", True),), "stop at >>, compute, and go on: arithmetic need not be guessed"),
-    Move("shots", (("shots", 2),), "two solved examples in the prompt show the format"),
+    Move("calculator-data", (("notation", "calculator"),), "write each computation as <<a*b>>=c", "arithmetic"),
+    Move("calculator-tool", (("tool", True),), "stop at >>, compute the value, and let the model go on", "arithmetic"),
+    Move("shots", (("shots", 2),), "two solved examples in the prompt show the format", "format"),
     Move("higher-rate", (("learning_rate", 5.0),), "the recipe's learning rate looks timid"),
     Move("wild-rate", (("learning_rate", 150.0),), "a far higher learning rate could learn faster"),
     Move("full-tuning", (("method", "full"),), "train all weights: an adapter may be too small a change"),
     Move("epochs", (("epochs", 3.0),), "see each example three times"),
 )
-
 
 SIZES = ("examples", "steps")
 

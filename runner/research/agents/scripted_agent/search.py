@@ -25,9 +25,11 @@ FEEDBACK = Path("/feedback")
 NOISE_P = 0.05
 PATIENCE = 2
 GOOD_ENOUGH = 0.9
-HIGH_LOSS = 1.0  # nats a token: a format that was learned costs less
+HIGH_LOSS = 0.5  # nats a token: a format that was learned costs less
 WRONG_CALLS = 0.2
-LONGEST_LEAD = 4
+MOSTLY = 0.4
+WORSE = 1.2
+LONGEST_LEAD = 5
 
 Moves = tuple[Move, ...]
 
@@ -72,6 +74,21 @@ def wrong_call_share(folder: Path) -> float:
     return wrong / calls if calls else 0.0
 
 
+def faults(folder: Path) -> set[str]:
+    """What is mostly wrong in a candidate's final replies: their sums ("arithmetic"), or the box is missing."""
+    wrong = sums = unboxed = ends = 0
+    for path in sorted((folder / "trajectories").glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            step = json.loads(line)
+            if step["kind"] == "end":
+                found = arithmetic.PLAIN.findall(step["reply"])
+                sums += len(found)
+                wrong += sum(arithmetic.evaluate(left) != int(right) for left, right in found)
+                ends, unboxed = ends + 1, unboxed + (step["reason"] == "no_box")
+    shares = {"arithmetic": wrong / sums if sums else 0.0, "format": unboxed / ends if ends else 0.0}
+    return {name for name, share in shares.items() if share > MOSTLY}
+
+
 def losses(job: str) -> list[float]:
     """The training losses that the trainer reported, in order."""
     path = FEEDBACK / "jobs" / job / "train.jsonl"
@@ -92,8 +109,11 @@ class Search:
         self.clock = clock
         self.menu = [move for move in MENU if move.component in lab.writable]
         random.Random(seed).shuffle(self.menu)  # noqa: S311  an order of moves, no secret
+        self.wanted = faults(FEEDBACK / "c00")
+        self.menu.sort(key=lambda move: move.mends not in self.wanted)
         self.models: dict[tuple[object, ...], tuple[str, Design]] = {}
         self.losses: dict[str, list[float]] = {}
+        self.reached: dict[frozenset[str], float] = {}
         self.standing = Standing()
         self.best = Node(Design(), "c00", "m00", stats.rewards(FEEDBACK / "c00"))
         self.since_best = 0
@@ -101,7 +121,8 @@ class Search:
 
     def run(self) -> Node:
         """Search until the time, the ideas or the patience run out; returns the best node."""
-        say(f"initial system: {self.best.score:.1%}; I may edit {', '.join(self.lab.writable)}")
+        seen = " and ".join(sorted(self.wanted)) or "no one thing"
+        say(f"initial system: {self.best.score:.1%}, mostly wrong: {seen}; I may edit {', '.join(self.lab.writable)}")
         while (moves := self.propose()) is not None:
             self.attempt(moves)
             if self.best.score >= GOOD_ENOUGH:
@@ -156,8 +177,8 @@ class Search:
         try:
             node = self.evaluate(self.apply(moves), why)
         except Refused as error:
-            say(f"refused: {error}")
-            self.standing.harmful |= names(moves) if len(moves) == 1 else set()
+            say(f"dropped: {error}")
+            self.standing.harmful.add(moves[-1].name)
             self.since_best += 1
             return
         self.learn(moves, node)
@@ -173,12 +194,19 @@ class Search:
             known = str(answer["model"]), design
             self.models[trained(design)] = known
             self.losses[known[0]] = losses(str(answer["job"]))
+            self.must_have_learned(known[0])
         model, made_for = known
         self.lab.write(made_for.with_harness(design))
         with self.clock.validation():
             answer = vibe("validate", "--model", model, "--parent", self.best.candidate, "-m", why)
         candidate = str(answer["candidate"])
         return Node(made_for.with_harness(design), candidate, model, stats.rewards(FEEDBACK / candidate))
+
+    def must_have_learned(self, model: str) -> None:
+        """Raises Refused for a training that diverged: its validation would be time for nothing."""
+        curve = self.losses[model]
+        if diverged(curve):
+            raise Refused(f"{model} diverged (loss {min(curve):.2f}, then {curve[-1]:.2f}): not worth a validation")
 
     def learn(self, moves: Moves, node: Node) -> None:
         """Accept, reject or remember, by a paired test against the present best."""
@@ -189,7 +217,7 @@ class Search:
         if p < NOISE_P and difference > 0:
             say(f"{verdict}: keep")
             self.best, self.since_best, self.improved = node, 0, True
-            self.standing = Standing()
+            self.standing, self.reached = Standing(), {}
             vibe("select", node.candidate)
             self.follow((), node)
             return
@@ -206,10 +234,13 @@ class Search:
         """Leads from what was seen: which moves would mend it, on top of the ones just tried."""
         wanted: list[Move] = []
         curve = self.losses.get(node.model, [])
-        if diverged(curve):
-            say(f"{node.model} diverged (loss {min(curve):.2f}, then {curve[-1]:.2f}): no use")
-            self.standing.harmful |= names(moves) if len(moves) == 1 else set()
+        before = self.reached.get(names(moves[:-1]), float("inf")) if len(moves) > 1 else float("inf")
+        if curve and curve[-1] > WORSE * before:
+            say(f"{node.model} learned less ({curve[-1]:.2f}) than without {moves[-1].name} ({before:.2f}): drop that")
+            self.standing.harmful.add(moves[-1].name)
             return
+        if curve:
+            self.reached[names(moves)] = curve[-1]
         if curve and curve[-1] > HIGH_LOSS:
             say(f"{node.model} ended at a loss of {curve[-1]:.2f}, still falling: not learned yet, train harder")
             usable = [move for move in self.menu if move.name not in self.standing.harmful]

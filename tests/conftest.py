@@ -1,0 +1,18 @@
+"""Options of the whole test command."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--long", action="store_true", help="run the long tests too")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--long"):
+        return
+    skip = pytest.mark.skip(reason="only with --long")
+    for item in items:
+        if "long" in item.keywords:
+            item.add_marker(skip)
