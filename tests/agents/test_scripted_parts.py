@@ -1,4 +1,4 @@
-"""The scripted agent's own judgement: arithmetic, significance, designs. Its files run in a sandbox, on their own path."""
+"""The scripted agent's own judgement: arithmetic, significance, designs. Its files run on their own path."""
 
 from __future__ import annotations
 

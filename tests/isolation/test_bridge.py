@@ -1,6 +1,5 @@
 """The bridge: a unix socket over TCP inside a sandbox, streams and exit code those of the command."""
 
-# ruff: noqa: ASYNC240
 from __future__ import annotations
 
 import asyncio

@@ -1,6 +1,5 @@
 """Snapshots of hostile folders: refused with a name, or exactly what was copied."""
 
-# ruff: noqa: ASYNC240
 from __future__ import annotations
 
 import hashlib

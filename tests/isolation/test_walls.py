@@ -1,6 +1,5 @@
 """What hostile code tries inside a real sandbox, and what it gets."""
 
-# ruff: noqa: ASYNC240
 from __future__ import annotations
 
 import os
