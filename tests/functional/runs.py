@@ -63,9 +63,14 @@ class LiveRun:
                 _NEVER.wait(0.02)
         raise AssertionError(f"the event never came; the run ended with {self.process.poll()}")
 
-    def find(self, word: str) -> list[int]:
-        """Pids below the run whose command line has ``word``."""
-        return [pid for pid, line in descendants(self.process.pid).items() if word in line]
+    def find(self, word: str, timeout: float = 60) -> list[int]:
+        """Pids below the run whose command line has ``word``, as soon as there are some."""
+        for _ in range(int(timeout / 0.05)):
+            found = [pid for pid, line in descendants(self.process.pid).items() if word in line]
+            if found or self.process.poll() is not None:
+                return found
+            _NEVER.wait(0.05)
+        return []
 
     def kill(self, *pids: int) -> None:
         """SIGKILL; the runner itself without arguments."""

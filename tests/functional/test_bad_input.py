@@ -9,7 +9,7 @@ from runs import command
 
 from runner.record.rundir import list_runs
 
-PROBLEM = {"problem": "What is 1+1?", "answer": 2}
+PROBLEM = {"problem_idx": 1, "problem": "What is 1+1?", "answer": 2}
 
 
 def one_line(done, code: int, *words: str) -> None:
@@ -53,7 +53,7 @@ def test_malformed_toml_names_the_line(tmp_path):
 def test_splits_that_overlap_are_refused(tmp_path):
     validation, hidden = tmp_path / "v.jsonl", tmp_path / "h.jsonl"
     validation.write_text(json.dumps(PROBLEM) + "\n")
-    hidden.write_text(json.dumps({"problem": "What  is 1+1 ?", "answer": 2}) + "\n")
+    hidden.write_text(json.dumps({"problem_idx": 1, "problem": "What  is 1+1?", "answer": 2}) + "\n")
     words = ("--task", "aime", "--problems", str(validation), "--hidden", str(hidden), "--model", "tiny")
     done = command(*words, "--samples", "1", runs=tmp_path, timeout=120)
     one_line(done, 4, "share a problem")
@@ -62,11 +62,11 @@ def test_splits_that_overlap_are_refused(tmp_path):
 def test_a_malformed_problems_file_names_the_line(tmp_path):
     validation, hidden = tmp_path / "v.jsonl", tmp_path / "h.jsonl"
     validation.write_text(json.dumps(PROBLEM) + "\n{oops\n")
-    hidden.write_text(json.dumps({"problem": "Another one?", "answer": 3}) + "\n")
+    hidden.write_text(json.dumps({"problem_idx": 1, "problem": "Another one?", "answer": 3}) + "\n")
     words = ("--task", "aime", "--problems", str(validation), "--hidden", str(hidden), "--model", "tiny")
     done = command(*words, "--samples", "1", runs=tmp_path, timeout=120)
     assert done.returncode in (4, 5)
-    assert "2" in done.stderr and "validation" in done.stderr
+    assert "v.jsonl:2" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_a_budget_shorter_than_the_first_validation_is_refused(tmp_path):
