@@ -28,7 +28,7 @@ GOOD_ENOUGH = 0.9
 HIGH_LOSS = 0.5  # nats a token: a format that was learned costs less
 WRONG_CALLS = 0.2
 MOSTLY = 0.4
-WORSE = 1.2
+BETTER = 0.9  # a lead is worth going on with when it brought the loss down by a tenth
 LONGEST_LEAD = 5
 
 Moves = tuple[Move, ...]
@@ -235,8 +235,8 @@ class Search:
         wanted: list[Move] = []
         curve = self.losses.get(node.model, [])
         before = self.reached.get(names(moves[:-1]), float("inf")) if len(moves) > 1 else float("inf")
-        if curve and curve[-1] > WORSE * before:
-            say(f"{node.model} learned less ({curve[-1]:.2f}) than without {moves[-1].name} ({before:.2f}): drop that")
+        if curve and moves and moves[-1].component == "trainer" and curve[-1] > BETTER * before:
+            say(f"{node.model} learned no more ({curve[-1]:.2f}) than without {moves[-1].name} ({before:.2f}): drop it")
             self.standing.harmful.add(moves[-1].name)
             return
         if curve:
