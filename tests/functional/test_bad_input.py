@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from runs import command
+from run_kit import command
 
 from runner.record.rundir import list_runs
 

@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from runs import LiveRun, command, descendants, live, rows
+from run_kit import LiveRun, command, descendants, live, rows
 
 from grader.ledger import Ledger
 from runner.record import events as ev
