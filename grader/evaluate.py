@@ -20,7 +20,7 @@ from grader.commit import Conditions, EvalFolder, Wave
 from grader.engines.base import Engine, EngineError
 from grader.protocol import EngineConfig, ModelRef, ProblemRow, ScoreFile, SplitInfo, TrajectoryStep
 from grader.session import Ground, Outcome, Session
-from isolation.sandbox import Mount
+from isolation.spec import Mount
 from tasks.spec import Decoding, ProblemLimits, Public, SplitName, Verdict
 
 SPAWNS = 4

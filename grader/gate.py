@@ -27,7 +27,7 @@ from isolation import bwrap, sandbox
 from isolation.clean import clean_line
 from isolation.files import fsync_dir
 from isolation.limits import Cgroup
-from isolation.sandbox import Limits, Mount, SandboxSpec
+from isolation.spec import Limits, Mount, SandboxSpec
 
 MEMORY = 2 << 30
 _CPU_SECONDS = 60

@@ -240,13 +240,14 @@ class Noticed(Frozen):
 
 
 class Reply(Frozen):
-    """The end of a request. ``error`` is an infrastructure failure, never a score."""
+    """The end of a request. ``error`` is an infrastructure failure, never a score; ``fault`` says of what, if known."""
 
     kind: Literal["reply"] = "reply"
     id: str
     ok: bool
     cancelled: bool = False
     error: str = ""
+    fault: Literal["", "problems"] = ""
     result: dict[str, Any] = {}
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from grader.errors import GraderError
+from grader.errors import GraderError, ProblemsError
 from grader.protocol import (
     Cancel,
     Evaluate,
@@ -128,7 +128,8 @@ class Server:
         except asyncio.CancelledError:
             self._send(Reply(id=request.id, ok=False, cancelled=True, error="cancelled"))
         except (BenchError, TaskError) as error:
-            self._send(Reply(id=request.id, ok=False, error=str(error)))
+            of_files = isinstance(error, ProblemsError | TaskError)
+            self._send(Reply(id=request.id, ok=False, error=str(error), fault="problems" if of_files else ""))
         except Exception as error:
             _log(traceback.format_exc())
             self._send(Reply(id=request.id, ok=False, error=f"the grader failed: {type(error).__name__}: {error}"))

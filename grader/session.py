@@ -23,7 +23,7 @@ from grader.protocol import ProblemRow, TrajectoryStep
 from grader.strict import LineReader, StrictError, parse_object, shorten
 from isolation import sandbox
 from isolation.clean import clean
-from isolation.sandbox import Limits, Mount, SandboxSpec
+from isolation.spec import Limits, Mount, SandboxSpec
 from tasks.spec import Decoding, ProblemLimits, Public, Verdict
 
 HARNESS = "/harness"

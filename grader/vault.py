@@ -1,8 +1,9 @@
 """The vault: the one process that holds answers. Runs inside its own sandbox, as ``python -P -m grader.vault``.
 
 JSON lines, requests on stdin and one answer each on stdout, in order: ``{"id", "op", …}`` → ``{"id", "ok": true,
-"result"}`` or ``{"id", "ok": false, "error"}``. Operations: open, ids, public, judge, unseal. No answer of it holds a
-gold, a hidden problem is served only after ``unseal``, and nothing is ever written to a file or to stderr.
+"result"}`` or ``{"id", "ok": false, "error"}``, and ``"fault": "problems"`` where the files are to blame.
+Operations: open, ids, public, judge, unseal. No answer of it holds a gold, a hidden problem is served only after
+``unseal``, and nothing is ever written to a file or to stderr.
 
 Imports tasks and the protocol alone: of our packages only those two are mounted here.
 """
@@ -59,7 +60,7 @@ class Vault:
         try:
             result = self._operations[request["op"]](**fields)
         except TaskError as error:
-            return {"id": request.get("id"), "ok": False, "error": str(error)}
+            return {"id": request.get("id"), "ok": False, "error": str(error), "fault": "problems"}
         except Exception as error:
             # Values stay out: an exception's text may quote a problem.
             return {"id": request.get("id"), "ok": False, "error": f"the vault failed ({_site(error)})"}

@@ -20,12 +20,13 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from grader.errors import GraderError
+from grader.errors import GraderError, ProblemsError
 from grader.protocol import GraderSetup, SplitInfo
 from grader.strict import LineReader, StrictError
 from isolation import bwrap, sandbox
 from isolation.limits import Cgroup
-from isolation.sandbox import Limits, Mount, Sandbox, SandboxSpec
+from isolation.sandbox import Sandbox
+from isolation.spec import Limits, Mount, SandboxSpec
 from tasks import registry
 from tasks.spec import Frozen, Public, SplitName, TaskError, Verdict
 
@@ -186,7 +187,7 @@ class Vault:
         try:
             answer = json.loads(line)
             number, good = int(answer["id"]), bool(answer["ok"])
-            outcome = answer["result"] if good else str(answer["error"])
+            outcome = answer["result"] if good else None
         except (ValueError, KeyError, TypeError):
             return False
         asked = self._asked.pop(number, None)
@@ -196,7 +197,7 @@ class Vault:
             if good:
                 asked.answer.set_result(outcome)
             else:
-                asked.answer.set_exception(GraderError(self._host_words(outcome), where="vault"))
+                asked.answer.set_exception(self._refusal(answer))
         return True
 
     async def _again(self) -> None:
@@ -244,12 +245,17 @@ class Vault:
         answered = await self._line()
         answer = json.loads(answered) if answered is not None else {}
         if answer.get("id") != number or not answer.get("ok"):
-            raise GraderError(self._host_words(str(answer.get("error", "the vault ended again"))), where="vault")
+            raise self._refusal(answer)
         return answer["result"]
 
     def _opening(self) -> dict[str, Any]:
         files = {split: _inside(split, path) for split, path in self._files.items()}
         return {"op": "open", "task_name": self._setup.task, "problem_set": self._setup.problems, "files": files}
+
+    def _refusal(self, answer: Mapping[str, Any]) -> GraderError:
+        """The error that an answer of the vault stands for."""
+        text = self._host_words(str(answer.get("error", "the vault ended again")))
+        return ProblemsError(text) if answer.get("fault") == "problems" else GraderError(text, where="vault")
 
     def _host_words(self, text: str) -> str:
         """The vault's error with the paths that a person knows."""
@@ -270,13 +276,13 @@ def _split_files(setup: GraderSetup) -> dict[SplitName, Path]:
     try:
         own = registry.split_files(setup.task, setup.problems) or {}
     except TaskError as error:
-        raise GraderError(error.what, where=error.where, do=error.do) from None
+        raise ProblemsError(error.what, where=error.where, do=error.do) from None
     given: dict[SplitName, str | None] = {"validation": setup.validation, "hidden": setup.hidden}
     files: dict[SplitName, Path] = {}
     for split, name in given.items():
         path = Path(name) if name else own.get(split)
         if path is None or not path.is_file():
-            raise GraderError(
+            raise ProblemsError(
                 f"there is no {split} file", where=str(path or setup.problems), do="Run `runner prepare`, or name one"
             )
         files[split] = path.resolve()

@@ -23,7 +23,7 @@ from types import MappingProxyType
 
 from isolation.mounts import names_of, python_folders
 from isolation.problem import SandboxError
-from isolation.sandbox import Mount, SandboxSpec
+from isolation.spec import Mount, SandboxSpec
 
 OLDEST = (0, 8, 0)
 """The first release with --disable-userns."""

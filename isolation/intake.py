@@ -30,7 +30,8 @@ from isolation.clean import clean_line
 from isolation.files import fsync_dir, write_atomic
 from isolation.inside.intake import MAX_DEPTH, MAX_PATH
 from isolation.problem import IntakeError
-from isolation.sandbox import Limits, Mount, SandboxSpec, start
+from isolation.sandbox import start
+from isolation.spec import Limits, Mount, SandboxSpec
 
 MAX_FILES = 50_000
 TIMEOUT_SECONDS = 900.0

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Literal
 from isolation.problem import SandboxError
 
 if TYPE_CHECKING:
-    from isolation.sandbox import Limits
+    from isolation.spec import Limits
 
 CGROUP_VARIABLE = "VIBETRAINING_CGROUP"
 """Folders of the delegated cgroup(s), joined by ``:``; set by a root start."""

@@ -17,7 +17,8 @@ from typing import Any, Literal
 from isolation import bwrap, limits, seccomp
 from isolation.clean import clean_line
 from isolation.problem import SandboxError
-from isolation.sandbox import Limits, Mount, SandboxSpec, start
+from isolation.sandbox import start
+from isolation.spec import Limits, Mount, SandboxSpec
 
 State = Literal["ok", "weak", "missing"]
 

@@ -1,4 +1,4 @@
-"""What a sandbox is (SandboxSpec) and a running one (Sandbox).
+"""A running sandbox, and how one is started from its spec.
 
 Only :mod:`isolation.bwrap` turns a spec into arguments, and only :func:`start` spawns it. Call :func:`start` from the
 main (asyncio) thread: ``--die-with-parent`` follows the thread that forked.
@@ -16,65 +16,15 @@ import socket
 import sys
 import threading
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any
 
 from isolation.problem import SandboxError
+from isolation.spec import SandboxSpec
 
 if TYPE_CHECKING:
     from isolation.limits import Cgroup
-
-Profile = Literal["research", "intake", "gate", "training", "vault", "engine", "harness"]
-
-_NO_ENV: Mapping[str, str] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """A bind of the host path ``source`` at ``target``; read-only unless ``writable`` (then it must be a leaf)."""
-
-    source: Path
-    target: str
-    writable: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Sizes in bytes, times in seconds; ``None`` leaves a limit to the machine."""
-
-    memory: int | None = None
-    pids: int = 256
-    cpu_seconds: int | None = None
-    file_bytes: int | None = None
-    open_files: int = 1024
-    tmp_bytes: int = 256 << 20
-    shm_bytes: int = 64 << 20
-    idle: bool = False
-    oom_score_adj: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxSpec:
-    """Everything that decides what one sandbox can see and use.
-
-    ``argv`` runs inside, under the limits, as uid 1000 without capabilities, network or host environment.
-    ``mounts`` come on top of the fixed allow-list of the argument builder (/usr, loader files, generated /etc files).
-    ``pass_fds`` are inherited under the same numbers.
-    """
-
-    profile: Profile
-    argv: tuple[str, ...]
-    mounts: tuple[Mount, ...] = ()
-    env: Mapping[str, str] = field(default_factory=lambda: _NO_ENV)
-    cwd: str = "/tmp"  # noqa: S108  (the sandbox's own)
-    limits: Limits = Limits()
-    accelerator: bool = False
-    hostname: str = "box"
-    pass_fds: tuple[int, ...] = ()
-
 
 START_SECONDS = 30.0
 """How long bubblewrap may take to build the walls before the start counts as failed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from grader.engines.base import EngineError
-from grader.errors import GraderError
+from grader.errors import GraderError, ProblemsError
 from isolation.clean import clean_line
 from isolation.problem import BenchError, IntakeError, SandboxError
 from runner.config import ConfigError
@@ -36,6 +36,7 @@ EXIT_CODES: dict[type[BaseException], int] = {
     TaskError: TASK,
     EngineError: GRADER,
     GraderError: GRADER,
+    ProblemsError: TASK,
     JournalError: FOLDER,
     LeaseError: FOLDER,
     WorkspaceError: FOLDER,

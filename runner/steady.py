@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from grader.client import GraderClient
-from grader.errors import GraderError
+from grader.errors import GraderError, ProblemsError
 from grader.protocol import GraderSetup, Noticed, Progress, Reply, Request, SetupResult
 
 _ATTEMPTS = 3
@@ -66,6 +66,8 @@ class SteadyGrader:
             reply = await self._client.call(self._setup)
             if not reply.ok:
                 await self._client.close()
+                if reply.fault == "problems":
+                    raise ProblemsError(reply.error)
                 raise GraderError(reply.error or "could not be set up", where="grader", do=f"See {self._log_path}")
             opened = SetupResult.model_validate(reply.result)
             self._unchanged(opened)

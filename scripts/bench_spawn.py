@@ -16,7 +16,8 @@ import time
 from asyncio.subprocess import DEVNULL
 
 from isolation import bwrap, seccomp
-from isolation.sandbox import Limits, SandboxSpec, start, use_pidfd_children
+from isolation.sandbox import start, use_pidfd_children
+from isolation.spec import Limits, SandboxSpec
 
 TARGET = 1.3
 COMMAND = ("/usr/bin/true",)

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from isolation.bwrap import python_mounts
 from isolation.problem import BenchError
-from isolation.sandbox import SandboxSpec, start, use_pidfd_children
+from isolation.sandbox import start, use_pidfd_children
+from isolation.spec import SandboxSpec
 from runner.config import RunConfig
 from runner.loop import baseline, evaluate
 from runner.opening import Run, opened, start_event
@@ -69,7 +70,7 @@ async def probe(spec: SandboxSpec) -> bool:
 
 def engine_like(device: str) -> SandboxSpec:
     """The engine's profile with nothing but the model environment in it."""
-    from isolation.sandbox import Limits
+    from isolation.spec import Limits
 
     mounts = python_mounts(model_env() / "bin" / "python")
     return SandboxSpec("engine", ("true",), mounts=mounts, limits=Limits(pids=1024), accelerator=device == "cuda")

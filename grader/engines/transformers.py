@@ -25,7 +25,8 @@ from isolation import bwrap, sandbox
 from isolation.clean import clean_line
 from isolation.limits import Cgroup
 from isolation.problem import SandboxError
-from isolation.sandbox import Limits, Mount, Sandbox, SandboxSpec
+from isolation.sandbox import Sandbox
+from isolation.spec import Limits, Mount, SandboxSpec
 
 OnNotice = Callable[[Noticed], None]
 

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from isolation.files import write_atomic
 from runner.record.describe import foreign
-from runner.record.events import (
-    Integrity,
-    Report,
-    ReportBudget,
-    ReportCandidate,
-    ReportHidden,
-    ReportIsolation,
-    ReportValidation,
-)
+from runner.record.events import Integrity
+from runner.record.files import Report, ReportBudget, ReportCandidate, ReportHidden, ReportIsolation, ReportValidation
 from runner.record.journal import JournalError
 from runner.record.rundir import RunDir
 from runner.record.state import CandidateState, RunState, integrity, validation_of

@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from isolation.bwrap import python_mounts
-from isolation.sandbox import Limits, Mount, Sandbox, SandboxSpec, start
+from isolation.sandbox import Sandbox, start
+from isolation.spec import Limits, Mount, SandboxSpec
 from runner.research.agents.base import AGENTS_DIR, AgentLaunch
 from runner.research.lab import GIB, Lab
 from tasks.spec import COMPONENTS

@@ -23,7 +23,8 @@ from isolation.clean import clean
 from isolation.files import write_atomic
 from isolation.intake import Manifest
 from isolation.sandbox import Sandbox
-from runner.record.events import Integrity, ModelCreated, TrainFinished, TrainProgress, TrainRow, TrainStarted, Warned
+from runner.record.events import Integrity, ModelCreated, TrainFinished, TrainProgress, TrainStarted, Warned
+from runner.record.files import TrainRow
 from runner.research.candidate import BASE, Registry
 from runner.research.lab import Lab, ask
 from runner.research.sandbox import box, training_spec

@@ -6,14 +6,16 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_kit import ADAPTER, BASE, CONFIG, TINY, run_inside, until_computing
+from engine_kit import ADAPTER, BASE, CONFIG, TINY, model_env, run_inside, until_computing
 
 from grader.engines.base import Completion, EngineError
 from grader.engines.transformers import TransformersEngine
 from grader.protocol import ModelRef
+from isolation.sandbox import start
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 Make = Callable[..., TransformersEngine]
@@ -123,3 +125,21 @@ async def test_a_death_at_load_says_why_and_the_next_load_starts_anew(engine: Ma
     await server.load(BASE)
     assert server.pid != first
     assert await ask(server)  # the session that was open is known to the new server
+
+
+async def test_the_servers_sandbox_has_no_code_of_ours_to_import(engine: Make) -> None:
+    server = engine()
+    await server.start()
+    code = """
+for name in ("tasks", "runner", "grader", "isolation"):
+    try:
+        __import__(name)
+    except ImportError as error:
+        print(error)
+"""
+    spec = replace(server._spec(), argv=(str(model_env() / "bin" / "python"), "-P", "-c", code))
+    box = await start(spec, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE)
+    assert box.stdout is not None
+    seen = (await box.stdout.read()).decode()
+    await box.kill()
+    assert seen == "".join(f"No module named '{name}'\n" for name in ("tasks", "runner", "grader", "isolation"))

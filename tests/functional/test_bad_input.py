@@ -65,8 +65,7 @@ def test_a_malformed_problems_file_names_the_line(tmp_path):
     hidden.write_text(json.dumps({"problem_idx": 1, "problem": "Another one?", "answer": 3}) + "\n")
     words = ("--task", "aime", "--problems", str(validation), "--hidden", str(hidden), "--model", "tiny")
     done = command(*words, "--samples", "1", runs=tmp_path, timeout=120)
-    assert done.returncode in (4, 5)
-    assert "v.jsonl:2" in done.stderr and len(done.stderr.splitlines()) == 1
+    one_line(done, 4, "v.jsonl:2")
 
 
 def test_a_budget_shorter_than_the_first_validation_is_refused(tmp_path):

@@ -9,10 +9,12 @@ import signal
 from pathlib import Path
 
 import pytest
-from run_kit import LiveRun, command, descendants, live, rows
+from kills import ALL_PHASES, RUNNER, SIX, suffer
+from run_kit import command, descendants, live, rows
 
 from grader.ledger import Ledger
 from runner.record import events as ev
+from runner.record.files import Report
 from runner.record.journal import load, read, verify
 from runner.record.rundir import RunDir, list_runs
 from runner.record.state import RunState, valid
@@ -61,6 +63,17 @@ def by_content(run: RunDir) -> dict[tuple[str, str], dict[str, str]]:
     }
 
 
+def tested(run: RunDir) -> dict[tuple[str, str], dict[str, str]]:
+    """The answers to the hidden problems, of P0 and of the candidate that was selected, under the same keys."""
+    state = load(run.journal_file)
+    found = {}
+    for folder in run.hidden.iterdir():
+        candidate = json.loads((folder / "score.json").read_text())["candidate"]
+        item = state.candidates[candidate]
+        found[(state.models[item.model].made.sha256, item.harness)] = answers(run, folder)
+    return found
+
+
 def test_ends_with_the_card(whole):
     printed, _ = whole
     card = printed[-2500:]
@@ -81,7 +94,7 @@ def test_the_record_is_whole_and_in_order(whole):
 def test_status_report_and_journal_agree(whole):
     _, run = whole
     report = json.loads((run.report / "report.json").read_text())
-    assert ev.Report.model_validate(report)
+    assert Report.model_validate(report)
     shown = status(run)
     for key in ("validation", "hidden", "candidates", "selected_by"):
         assert json.loads(json.dumps(shown[key])) == report[key]
@@ -136,50 +149,37 @@ def test_a_finished_run_is_only_reported_again(whole):
     assert hashlib.sha256(run.journal_file.read_bytes()).hexdigest() == before
 
 
-def kill_tools(run: LiveRun, word: str) -> None:
-    """SIGKILL to everything below the run whose command line has ``word``."""
-    pids = run.find(word)
-    assert pids, (word, descendants(run.process.pid))
-    run.kill(*pids)
-
-
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
     """The folder of the same run, killed -9 at six points and taken up again each time."""
     runs = tmp_path_factory.mktemp("killed")
-    with live(*words(runs, "120s"), runs=runs) as run:
-        run.wait_for(lambda event: isinstance(event.payload, ev.ValidationStarted))
-        run.kill()  # 1: the runner, in the first validation
-    with live("resume", runs=runs) as run:
-        seen = run.wait_for(lambda event: isinstance(event.payload, ev.TrainStarted))
-        kill_tools(run, "/in/trainer/train.py")  # 2: a trainer
-        seen = run.wait_for(lambda event: isinstance(event.payload, ev.TrainFinished), after=seen.seq)
-        assert seen.payload.status == "failed"
-        seen = run.wait_for(lambda event: isinstance(event.payload, ev.ValidationStarted), after=seen.seq)
-        kill_tools(run, "transformers_server")  # 3: the engine, in a validation
-        seen = run.wait_for(lambda event: isinstance(event.payload, ev.ValidationFinished), after=seen.seq)
-        assert seen.payload.status == "ok"
-        seen = run.wait_for(lambda event: isinstance(event.payload, ev.TrainStarted), after=seen.seq)
-        run.kill()  # 4: the runner, in a training
-    with live("resume", runs=runs) as run:
-        seen = run.wait_for(lambda event: isinstance(event.payload, ev.AgentStarted) and event.payload.resumed)
-        seen = run.wait_for(lambda event: isinstance(event.payload, ev.ValidationStarted), after=seen.seq)
-        kill_tools(run, "grader.server")  # 5: the grader, in a validation
-        run.wait_for(lambda event: isinstance(event.payload, ev.HiddenProgress))
-        run.kill()  # 6: the runner, in the hidden test
-    with live("resume", runs=runs) as run:
-        assert run.process.wait() == 0, (runs / "output.log").read_text()[-3000:]
-    return list_runs(runs)[0]
+    return suffer(SIX, words(runs, "120s"), runs)
+
+
+def ended_all_the_same(run: RunDir) -> RunState:
+    """The run ended well, with a whole record and one hidden test."""
+    state = load(run.journal_file)
+    assert verify(run.journal_file).ok
+    assert state.finished is not None and state.finished.status == "ok"
+    one_hidden_test(run, state)
+    return state
 
 
 def test_a_killed_run_ends_all_the_same(killed):
-    state = load(killed.journal_file)
-    assert verify(killed.journal_file).ok
-    assert state.finished is not None and state.finished.status == "ok"
-    assert state.head.resumes == 3
-    one_hidden_test(killed, state)
-    lost = [job for job in state.jobs.values() if job.status == "lost"]
-    assert [job.verb for job in lost] == ["train"]
+    state = ended_all_the_same(killed)
+    assert state.head.resumes == sum(kill.victim == RUNNER for kill in SIX)
+    ends = [(job.verb, job.status) for job in state.jobs.values()]
+    assert ends.count(("train", "lost")) == 1, "of the runner that was killed in a training"
+    assert ends.count(("train", "failed")) == 1, "of the trainer that was killed"
+    assert all(status == "ok" for verb, status in ends if verb == "validate"), "of the engine and grader that were"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_run_killed_in_every_phase_ends_all_the_same(tmp_path):
+    state = ended_all_the_same(suffer(ALL_PHASES, words(tmp_path, "1200s"), tmp_path))
+    assert len(ALL_PHASES) >= 20
+    assert state.head.resumes == sum(kill.victim == RUNNER for kill in ALL_PHASES)
 
 
 def test_equal_content_gives_equal_answers_in_both_runs(whole, killed):
@@ -189,6 +189,11 @@ def test_equal_content_gives_equal_answers_in_both_runs(whole, killed):
     assert len(common) >= 2, "P0 and the first trained candidate at least"
     for content in common:
         assert first[content] == second[content]
+    one, other = (tested(run_dir) for run_dir in (run, killed))
+    assert one.keys() & other.keys(), "P0 at least is tested in both"
+    for content in one.keys() & other.keys():
+        assert len(one[content]) == HIDDEN
+        assert one[content] == other[content]
 
 
 def test_nothing_is_left_when_a_run_is_stopped(tmp_path):

@@ -26,6 +26,22 @@ async def test_an_honest_harness_is_judged(kit: Kit) -> None:
     assert not (kit.root / "s").exists() or not list((kit.root / "s").iterdir())
 
 
+async def test_a_harness_cannot_import_the_code_that_grades_it(kit: Kit) -> None:
+    kit.problems = 1
+    await kit.run("""
+said = []
+for name in ("tasks", "runner", "grader", "isolation"):
+    try:
+        __import__(name)
+    except ImportError as error:
+        said.append(str(error))
+finish("; ".join(said))
+""")
+    (end,) = kit.steps()
+    for name in ("tasks", "runner", "grader", "isolation"):
+        assert f"No module named '{name}'" in str(end["reply"])
+
+
 ENDS = {
     "exits": ("say({'op': 'task.get'})", "no_answer"),
     "fails": ("raise ValueError('broken \\x1b[31m harness')", "crash"),

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from isolation import bwrap
-from isolation.sandbox import Mount, SandboxSpec, start, use_pidfd_children
+from isolation.sandbox import start, use_pidfd_children
+from isolation.spec import Mount, SandboxSpec
 
 use_pidfd_children()
 needs_user = pytest.mark.skipif(os.getuid() == 0, reason="sandboxes are never started by root")

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from isolation import bwrap
 from isolation.inside import bridge
-from isolation.sandbox import Limits, Mount, SandboxSpec, start
+from isolation.sandbox import start
+from isolation.spec import Limits, Mount, SandboxSpec
 
 CLIENT = """
 import socket, sys

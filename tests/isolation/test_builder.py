@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from isolation import bwrap
 from isolation.problem import SandboxError
-from isolation.sandbox import Limits, Mount, SandboxSpec
+from isolation.spec import Limits, Mount, SandboxSpec
 
 TARGETS = ("/in", "/in/a", "/in/a/b", "/out", "/out/x", "/lab", "/lab/data", "/lab/data/d", "/tmp/w", "/tmp/w/v")
 SOURCES = ("s", "s/a", "s/a/b", "t", "t/x", "u")

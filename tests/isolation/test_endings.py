@@ -21,7 +21,8 @@ import pytest
 from isolation import limits as back_ends
 from isolation.limits import Cgroup
 from isolation.problem import SandboxError
-from isolation.sandbox import Limits, Mount, Sandbox, SandboxSpec, start
+from isolation.sandbox import Sandbox, start
+from isolation.spec import Limits, Mount, SandboxSpec
 
 DAEMON = """
 import os, signal, sys, time

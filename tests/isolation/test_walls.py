@@ -13,7 +13,7 @@ import pytest
 
 from isolation import bwrap
 from isolation.problem import SandboxError
-from isolation.sandbox import Limits, Mount
+from isolation.spec import Limits, Mount
 
 SYSCALL = """
 import ctypes, errno, os, platform, socket

@@ -11,7 +11,8 @@ from journal_samples import HOSTILE, started, whole_run, write_run
 from test_figures_of_merit import folded
 
 from runner.record import events as ev
-from runner.record.events import Payload, Report
+from runner.record.events import Payload
+from runner.record.files import Report
 from runner.record.journal import JournalError, load
 from runner.record.rundir import RunDir
 from runner.record.state import RunState

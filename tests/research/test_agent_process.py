@@ -102,14 +102,17 @@ async def test_the_sandbox_shows_what_an_agent_has_and_nothing_else(phases: Any)
 keep(seen=os.path.exists(run))
 keep(root=sorted(os.listdir("/")), lab=sorted(os.listdir("/lab")), run=os.listdir("/run"), home=os.environ["HOME"],
      models=sorted(os.listdir("/models/m00")), base=os.listdir("/models/m00/weights"), uid=os.getuid(),
-     policy=os.sched_getscheduler(0), packages=subprocess.run([sys.executable, "-c",
-     "import grader"], capture_output=True).returncode, env=sorted(os.environ))
+     policy=os.sched_getscheduler(0), env=sorted(os.environ))
+for name in ("tasks", "runner", "grader", "isolation"):
+    keep(**{name: subprocess.run([sys.executable, "-c", "import " + name], capture_output=True, text=True).stderr})
 """
     )
     facts = phase.facts
     assert facts["lab"] == ["README.md", "data", "harness", "home", "notes", "trainer"]
     assert facts["run"] == ["vibe-control"] and facts["home"] == "/lab/home" and facts["uid"] == 1000
     assert facts["models"] == ["manifest.json", "weights"] and facts["base"] == ["config.json"]
-    assert facts["packages"] == 1 and facts["policy"] == 5
+    assert facts["policy"] == 5
+    for name in ("tasks", "runner", "grader", "isolation"):
+        assert f"No module named '{name}'" in facts[name]
     assert not {"sealed", "evals", "store", "candidates", "control"} & set(facts["root"])
     assert not facts["seen"]

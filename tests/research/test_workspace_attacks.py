@@ -109,11 +109,17 @@ for path in ("/in/data/x", "/in/trainer/x", "/in/base/x"):
         open(path, "w")
     except OSError as error:
         print(error.strerror)
+for name in ("tasks", "runner", "grader", "isolation"):
+    try:
+        __import__(name)
+    except ImportError as error:
+        print(error)
 sys.exit(1)
 '''"""
         + TRAIN
     )
     text = phase.facts["answer"]["text"]
+    assert all(f"No module named '{name}'" in text for name in ("tasks", "runner", "grader", "isolation"))
     assert "['base', 'data', 'trainer'] False" in text and text.count("Read-only file system") == 3
     assert "'feedback'" not in text and "'lab'" not in text and "VIBE_CONTROL" not in text
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from isolation.sandbox import Mount
+from isolation.spec import Mount
 from runner.record.events import AgentTurn
 
 AGENTS_DIR = "/opt/agents"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isolation.clean import clean_line
-from isolation.sandbox import Mount
+from isolation.spec import Mount
 from runner.record.events import AgentTurn
 from runner.research.agents.base import AGENTS_DIR, AgentContext, AgentLaunch
 

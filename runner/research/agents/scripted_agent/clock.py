@@ -20,24 +20,27 @@ class Clock:
     def __init__(self, left: Callable[[], float]) -> None:
         self.left = left
         self.budget = left()
-        self.train_s = 0.0
+        self.rate = 0.0  # examples a second, each pass over one counted, the start of a training included
         self.validate_s = 0.0
-        self.examples = PROBE
 
     def fits(self, cost: float) -> bool:
         """True when a job of ``cost`` seconds would end in time, with a margin for what varies."""
         return cost * 1.3 + RESERVE_S < self.left()
 
+    def examples(self, design: Design) -> int:
+        """How many examples a training may have so that all its passes take a fixed share of the whole budget."""
+        fitting = [size for size in SIZES if size * design.passes <= self.rate * SHARE * self.budget]
+        return fitting[-1] if fitting else PROBE
+
+    def train_s(self, design: Design) -> float:
+        """Seconds that a training of this design will take; 0 as long as there was none to learn from."""
+        return self.examples(design) * design.passes / self.rate if self.rate else 0.0
+
     @contextmanager
-    def training(self, design: Design) -> Iterator[None]:
-        """Times a training, and sizes the next ones to a fixed share of the whole budget."""
+    def training(self, examples: int, passes: float) -> Iterator[None]:
         began = time.monotonic()
         yield
-        seconds = (time.monotonic() - began) / max(1.0, design.epochs)
-        rate = max(1, design.examples or self.examples) / max(0.1, seconds)
-        fitting = [size for size in SIZES if size <= rate * SHARE * self.budget]
-        self.examples = fitting[-1] if fitting else PROBE
-        self.train_s = self.examples / rate
+        self.rate = max(1.0, examples * passes) / max(0.1, time.monotonic() - began)
 
     @contextmanager
     def validation(self) -> Iterator[None]:

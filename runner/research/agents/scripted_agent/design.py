@@ -28,6 +28,11 @@ class Design:
         """This design's data and trainer with the harness of ``other``."""
         return replace(self, tool=other.tool, shots=other.shots)
 
+    @property
+    def passes(self) -> float:
+        """How often a training sees each example."""
+        return max(1.0, self.epochs)
+
 
 COMPONENT = {
     "rows": "data",
@@ -47,35 +52,45 @@ COMPONENT = {
 class Move:
     """One change of one component, with the hypothesis that an agent would state for it.
 
-    ``mends`` names the fault in trajectories that the move is meant for: "arithmetic", "format" or nothing.
+    ``mends`` names the fault in trajectories that the move is meant for: "arithmetic", "format" or nothing. A ``bold``
+    move comes after the others that mend the same.
     """
 
     name: str
     change: tuple[tuple[str, object], ...]
     why: str
     mends: str = ""
+    bold: bool = False
 
     @property
     def component(self) -> str:
         return COMPONENT[self.change[0][0]]
 
     def apply(self, design: Design) -> Design:
-        return replace(design, **dict(self.change))  # type: ignore[arg-type]
+        """The design with this change. New data or another trainer make a merged model's own recipe count again."""
+        unmerged = design if self.component == "harness" else replace(design, merge=())
+        return replace(unmerged, **dict(self.change))  # type: ignore[arg-type]
 
 
 MENU = (
     Move("filter", (("rows", "filtered"),), "the pool holds wrong and unboxed solutions: keep the good ones", "format"),
-    Move("bank", (("rows", "bank"),), "train on the worked problems of /sources instead of the noisy pool"),
+    Move("bank", (("rows", "bank"),), "train on the worked problems of /sources, not on the noisy pool", "format"),
     Move("calculator-data", (("notation", "calculator"),), "write each computation as <<a*b>>=c", "arithmetic"),
     Move("calculator-tool", (("tool", True),), "stop at >>, compute the value, and let the model go on", "arithmetic"),
     Move("shots", (("shots", 2),), "two solved examples in the prompt show the format", "format"),
     Move("higher-rate", (("learning_rate", 5.0),), "the recipe's learning rate looks timid"),
-    Move("wild-rate", (("learning_rate", 150.0),), "a far higher learning rate could learn faster"),
+    Move("wild-rate", (("learning_rate", 150.0),), "a far higher learning rate could learn faster", bold=True),
     Move("full-tuning", (("method", "full"),), "train all weights: an adapter may be too small a change"),
     Move("epochs", (("epochs", 3.0),), "see each example three times"),
 )
 
 SIZES = ("examples", "steps")
+
+
+def merging(first: str, second: str) -> Move:
+    """The move that averages two models of this run. It costs no training."""
+    why = f"{first} and {second} learned from different edits: their average may keep what both learned"
+    return Move(f"merge-{first}-{second}", (("merge", (first, second)),), why)
 
 
 def trained(design: Design) -> tuple[object, ...]:
@@ -89,7 +104,7 @@ def sized(design: Design, examples: int, batch: int) -> Design:
     """The design bounded to ``examples``, through the component that it edits anyway: data if it can, else trainer."""
     if "data" in changed(Design(), design):
         return replace(design, examples=examples)
-    return replace(design, steps=max(1, int(examples * max(1.0, design.epochs)) // batch))
+    return replace(design, steps=max(1, int(examples * design.passes) // batch))
 
 
 def changed(before: Design, after: Design) -> tuple[str, ...]:

@@ -94,10 +94,8 @@ class Lab:
             text = _with(text, "epochs", f"{design.epochs:.6g}")
         if design.steps:
             text = _with(text, "max_steps", str(design.steps))
-        if design.method:
-            text = _with(text, "method", json.dumps(design.method))
-        if design.merge:
-            text = _with(text, "method", json.dumps("merge"))
+        if method := "merge" if design.merge else design.method:
+            text = _with(text, "method", json.dumps(method))
         (ROOT / "trainer" / "recipe.toml").write_text(text, encoding="utf-8")
 
     def _write_harness(self, design: Design) -> None:

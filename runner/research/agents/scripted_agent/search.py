@@ -1,35 +1,31 @@
 """The search: propose an edit, see what it does, keep what helps beyond noise, roll back the rest.
 
 Hill climbing over designs. Single moves come first, in the seed's order. A move within noise is not worthless: it may
-need another one. Evidence says which: a loss that stayed high asks for a stronger trainer on the same data, calculator
-calls with wrong values in the trajectories ask for a tool. Such leads are followed before anything else; where there
-are none, pairs and triples of the moves within noise are tried.
+need another one. Evidence says which (``leads``): a loss that stayed high asks for a stronger trainer on the same
+data, calculator calls with wrong values ask for a tool, replies without a box ask for cleaner rows. Such leads are
+followed before anything else, the newest first, then the cheapest; where there are none, two good models are averaged,
+and then pairs and triples of the moves within noise are tried.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import arithmetic
 import stats
 from clock import Clock
-from design import MENU, Design, Move, changed, sized, trained
+from design import MENU, Design, Move, changed, merging, sized, trained
+from evidence import FEEDBACK, HIGH_LOSS, WRONG_CALLS, diverged, faults, losses
 from lab import Lab, Refused, say, vibe
 
-FEEDBACK = Path("/feedback")
 NOISE_P = 0.05
 PATIENCE = 2
-GOOD_ENOUGH = 0.9
-HIGH_LOSS = 0.5  # nats a token: a format that was learned costs less
-WRONG_CALLS = 0.2
-MOSTLY = 0.4
+GOOD_ENOUGH = 0.85
 BETTER = 0.9  # a lead is worth going on with when it brought the loss down by a tenth
-LONGEST_LEAD = 5
+LONGEST_LEAD = 6
+PEER = 0.5  # a model is worth averaging with the best when it scores at least this share of it
 
 Moves = tuple[Move, ...]
 
@@ -55,50 +51,12 @@ class Standing:
     tried: set[frozenset[str]] = field(default_factory=set)
     neutral: list[Move] = field(default_factory=list)
     harmful: set[str] = field(default_factory=set)
-    leads: list[Moves] = field(default_factory=list)
+    leads: list[list[Moves]] = field(default_factory=list)
+    reached: dict[frozenset[str], float] = field(default_factory=dict)
 
 
 def names(moves: Moves) -> frozenset[str]:
     return frozenset(move.name for move in moves)
-
-
-def wrong_call_share(folder: Path) -> float:
-    """The share of calculator calls in a candidate's final replies whose value is wrong; 0 where there are none."""
-    wrong = calls = 0
-    for path in sorted((folder / "trajectories").glob("*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            step = json.loads(line)
-            if step["kind"] == "end":
-                bad, total = arithmetic.wrong_calls(step["reply"])
-                wrong, calls = wrong + bad, calls + total
-    return wrong / calls if calls else 0.0
-
-
-def faults(folder: Path) -> set[str]:
-    """What is mostly wrong in a candidate's final replies: their sums ("arithmetic"), or the box is missing."""
-    wrong = sums = unboxed = ends = 0
-    for path in sorted((folder / "trajectories").glob("*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            step = json.loads(line)
-            if step["kind"] == "end":
-                found = arithmetic.PLAIN.findall(step["reply"])
-                sums += len(found)
-                wrong += sum(arithmetic.evaluate(left) != int(right) for left, right in found)
-                ends, unboxed = ends + 1, unboxed + (step["reason"] == "no_box")
-    shares = {"arithmetic": wrong / sums if sums else 0.0, "format": unboxed / ends if ends else 0.0}
-    return {name for name, share in shares.items() if share > MOSTLY}
-
-
-def losses(job: str) -> list[float]:
-    """The training losses that the trainer reported, in order."""
-    path = FEEDBACK / "jobs" / job / "train.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [float(row["loss"]) for row in map(json.loads, lines) if row.get("loss") is not None]
-
-
-def diverged(curve: list[float]) -> bool:
-    """The loss ended clearly above where it had been."""
-    return bool(curve) and curve[-1] > 1.2 * min(curve) + 0.1
 
 
 class Search:
@@ -109,13 +67,13 @@ class Search:
         self.clock = clock
         self.menu = [move for move in MENU if move.component in lab.writable]
         random.Random(seed).shuffle(self.menu)  # noqa: S311  an order of moves, no secret
-        self.wanted = faults(FEEDBACK / "c00")
-        self.menu.sort(key=lambda move: move.mends not in self.wanted)
+        self.wanted = faults(FEEDBACK / "c00").mostly
+        self.menu.sort(key=lambda move: (move.mends not in self.wanted, move.bold))
         self.models: dict[tuple[object, ...], tuple[str, Design]] = {}
         self.losses: dict[str, list[float]] = {}
-        self.reached: dict[frozenset[str], float] = {}
         self.standing = Standing()
         self.best = Node(Design(), "c00", "m00", stats.rewards(FEEDBACK / "c00"))
+        self.nodes = [self.best]
         self.since_best = 0
         self.improved = False
 
@@ -143,13 +101,25 @@ class Search:
         return None
 
     def candidates(self) -> Iterator[Moves]:
-        """Sets of moves in order: leads, newest first; singles; pairs and triples of what ended within noise."""
+        """Sets of moves in order: leads, an average of two models, singles, pairs and triples of those within noise."""
         harmful = self.standing.harmful
-        yield from (lead for lead in reversed(self.standing.leads) if not names(lead) & harmful)
+        for generation in reversed(self.standing.leads):
+            usable = [lead for lead in generation if not names(lead) & harmful]
+            yield from sorted(usable, key=lambda lead: (lead[-1].bold, self.cost(lead)))
+        yield from self.merges()
         yield from ((move,) for move in self.menu if move.name not in harmful)
         neutral = [move for move in self.standing.neutral if move.name not in harmful]
         yield from itertools.combinations(neutral, 2)
         yield from itertools.combinations(neutral, 3)
+
+    def merges(self) -> Iterator[Moves]:
+        """The best model with the runner-up among the other trained ones, where both are any good."""
+        if self.best.model == "m00" or "trainer" not in self.lab.writable:
+            return
+        floor = max(PEER * self.best.score, self.nodes[0].score)
+        peers = [n for n in self.nodes if n.model not in ("m00", self.best.model) and n.score > floor]
+        if peers:
+            yield (merging(self.best.model, max(peers, key=lambda node: node.score).model),)
 
     def apply(self, moves: Moves) -> Design:
         design = self.best.design
@@ -160,8 +130,7 @@ class Search:
     def cost(self, moves: Moves) -> float:
         """Seconds that trying ``moves`` will take, from what earlier jobs took."""
         design = self.apply(moves)
-        train = 0.0 if self.known_model(design) else self.clock.train_s * max(1.0, design.epochs)
-        return train + self.clock.validate_s
+        return (0.0 if self.known_model(design) else self.clock.train_s(design)) + self.clock.validate_s
 
     def known_model(self, design: Design) -> tuple[str, Design] | None:
         """A model of this design's data and trainer, and the design it was trained for; None before a training."""
@@ -181,32 +150,36 @@ class Search:
             self.standing.harmful.add(moves[-1].name)
             self.since_best += 1
             return
+        self.nodes.append(node)
         self.learn(moves, node)
 
     def evaluate(self, design: Design, why: str) -> Node:
         """Write the files, train where needed, validate. Raises Refused."""
-        known = self.known_model(design)
-        if known is None:
-            design = sized(design, self.clock.examples, self.lab.batch)
-            self.lab.write(design)
-            with self.clock.training(design):
-                answer = vibe("train", "-m", why)
-            known = str(answer["model"]), design
-            self.models[trained(design)] = known
-            self.losses[known[0]] = losses(str(answer["job"]))
-            self.must_have_learned(known[0])
-        model, made_for = known
-        self.lab.write(made_for.with_harness(design))
+        model, made_for = self.known_model(design) or self.train(design, why)
+        design = made_for.with_harness(design)
+        self.lab.write(design)
         with self.clock.validation():
             answer = vibe("validate", "--model", model, "--parent", self.best.candidate, "-m", why)
         candidate = str(answer["candidate"])
-        return Node(made_for.with_harness(design), candidate, model, stats.rewards(FEEDBACK / candidate))
+        return Node(design, candidate, model, stats.rewards(FEEDBACK / candidate))
 
-    def must_have_learned(self, model: str) -> None:
-        """Raises Refused for a training that diverged: its validation would be time for nothing."""
-        curve = self.losses[model]
+    def train(self, design: Design, why: str) -> tuple[str, Design]:
+        """A new model, and the design with the size it was trained for. Raises Refused, also for one that diverged."""
+        if design.merge:
+            self.lab.write(design)
+            answer = vibe("train", "--from", ",".join(design.merge), "-m", why)
+        else:
+            examples = self.clock.examples(design)
+            design = sized(design, examples, self.lab.batch)
+            self.lab.write(design)
+            with self.clock.training(examples, design.passes):
+                answer = vibe("train", "-m", why)
+        model = str(answer["model"])
+        self.models[trained(design)] = model, design
+        curve = self.losses[model] = losses(str(answer["job"]))
         if diverged(curve):
             raise Refused(f"{model} diverged (loss {min(curve):.2f}, then {curve[-1]:.2f}): not worth a validation")
+        return model, design
 
     def learn(self, moves: Moves, node: Node) -> None:
         """Accept, reject or remember, by a paired test against the present best."""
@@ -217,39 +190,52 @@ class Search:
         if p < NOISE_P and difference > 0:
             say(f"{verdict}: keep")
             self.best, self.since_best, self.improved = node, 0, True
-            self.standing, self.reached = Standing(), {}
+            self.standing = Standing()
             vibe("select", node.candidate)
             self.follow((), node)
             return
         self.since_best += 1
-        if p < NOISE_P:
-            say(f"{verdict}: harmful, roll back")
-            self.standing.harmful |= names(moves) if len(moves) == 1 else set()
-            return
-        say(f"{verdict}: within noise, roll back")
-        self.standing.neutral += [move for move in moves if len(moves) == 1]
-        self.follow(moves, node)
+        say(f"{verdict}: {'harmful' if p < NOISE_P else 'within noise'}, roll back")
+        mended = self.follow(moves, node)
+        if len(moves) == 1 and p >= NOISE_P:
+            self.standing.neutral += moves
+        elif len(moves) == 1 and not mended:
+            self.standing.harmful |= names(moves)
 
-    def follow(self, moves: Moves, node: Node) -> None:
-        """Leads from what was seen: which moves would mend it, on top of the ones just tried."""
-        wanted: list[Move] = []
+    def follow(self, moves: Moves, node: Node) -> bool:
+        """Leads from what was seen: which moves would mend it, on top of the ones just tried. True: there are some."""
+        if self.learned_no_more(moves, node):
+            return False
+        taken = {name for move in moves for name, _ in move.change}
+        wanted = [move for move in self.mending(node) if not taken & {name for name, _ in move.change}]
+        if len(moves) < LONGEST_LEAD and wanted:
+            self.standing.leads.append([(*moves, move) for move in wanted])
+        return bool(wanted)
+
+    def learned_no_more(self, moves: Moves, node: Node) -> bool:
+        """The last move was meant to train harder, and the loss is hardly lower than without it: it is dropped."""
         curve = self.losses.get(node.model, [])
-        before = self.reached.get(names(moves[:-1]), float("inf")) if len(moves) > 1 else float("inf")
-        if curve and moves and moves[-1].component == "trainer" and curve[-1] > BETTER * before:
-            say(f"{node.model} learned no more ({curve[-1]:.2f}) than without {moves[-1].name} ({before:.2f}): drop it")
-            self.standing.harmful.add(moves[-1].name)
-            return
-        if curve:
-            self.reached[names(moves)] = curve[-1]
+        if not curve:
+            return False
+        before = self.standing.reached.get(names(moves[:-1])) if len(moves) > 1 else None
+        self.standing.reached[names(moves)] = curve[-1]
+        if before is None or moves[-1].component != "trainer" or curve[-1] <= BETTER * before:
+            return False
+        say(f"{node.model} learned no more ({curve[-1]:.2f}) than without {moves[-1].name} ({before:.2f}): drop it")
+        self.standing.harmful.add(moves[-1].name)
+        return True
+
+    def mending(self, node: Node) -> list[Move]:
+        """The moves that answer what is seen in a node's training and trajectories."""
+        wanted: list[Move] = []
+        curve, seen = self.losses.get(node.model, []), faults(FEEDBACK / node.candidate)
         if curve and curve[-1] > HIGH_LOSS:
-            say(f"{node.model} ended at a loss of {curve[-1]:.2f}, still falling: not learned yet, train harder")
-            usable = [move for move in self.menu if move.name not in self.standing.harmful]
-            wanted += [move for move in usable if move.component == "trainer"]
-        share = wrong_call_share(FEEDBACK / node.candidate)
-        if share > WRONG_CALLS and not node.design.tool:
-            say(f"{share:.0%} of the calculator calls of {node.candidate} have a wrong value: compute them")
+            say(f"{node.model} ended at a loss of {curve[-1]:.2f}: not learned yet, train harder")
+            wanted += [move for move in self.menu if move.component == "trainer"]
+        if seen.wrong_calls > WRONG_CALLS and not node.design.tool:
+            say(f"{seen.wrong_calls:.0%} of the calculator calls of {node.candidate} have a wrong value: compute them")
             wanted += [move for move in self.menu if dict(move.change).get("tool")]
-        for move in wanted:
-            fields = {name for name, _ in move.change}
-            if len(moves) < LONGEST_LEAD and not any(fields & {name for name, _ in other.change} for other in moves):
-                self.standing.leads.append((*moves, move))
+        if curve and "format" in seen.mostly:
+            say(f"{seen.unboxed:.0%} of the replies of {node.candidate} have no box: learn from rows that have one")
+            wanted += [move for move in self.menu if move.mends == "format" and move.component == "data"]
+        return [move for move in wanted if move.apply(node.design) != node.design]
