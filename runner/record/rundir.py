@@ -227,7 +227,7 @@ class RunDir:
     # -- requests from people
 
     def request(self, what: Request) -> None:
-        """Ask the runner of this run to stop (end research now, then select and test) or to kill the run."""
+        """Ask the runner of this run to stop, so that `runner resume` can go on, or to die at once."""
         try:
             write_atomic(self.control / what, b"")
         except OSError as error:

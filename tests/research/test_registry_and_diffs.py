@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,9 @@ keep(answer=ask("validate"))
 @given(st.binary(max_size=300))
 @settings(database=None, deadline=None)
 def test_any_bytes_are_a_metric_or_none(line: bytes) -> None:
-    parse_metric(line)
+    row = parse_metric(line)
+    if row is not None:
+        assert row.step >= 0 and all(math.isfinite(value) for value in row.model_dump().values() if value is not None)
 
 
 def test_metrics_keep_known_finite_numbers_alone() -> None:
