@@ -97,7 +97,7 @@ class Service:
             hidden=self._opened.hidden,
             overlap=self._opened.overlap,
             engine=self._engine_name,
-            weak=() if limits.backend().hard else ("limits",),
+            weak=() if limits.backend().hard else ("cgroup",),
         )
 
     async def close(self) -> None:

@@ -19,7 +19,7 @@ def agent_path():
     sys.path.insert(0, str(SOURCE))
     yield
     sys.path.remove(str(SOURCE))
-    for name in ("arithmetic", "stats", "design"):
+    for name in ("arithmetic", "stats", "design", "memory", "lab"):
         sys.modules.pop(name, None)
 
 
@@ -95,3 +95,27 @@ def test_only_data_and_trainer_decide_the_model():
     by_name = {move.name: move for move in design.MENU}
     assert design.trained(by_name["calculator-tool"].apply(start)) == design.trained(start)
     assert design.trained(by_name["filter"].apply(start)) != design.trained(start)
+
+
+def test_an_agent_that_is_started_again_asks_nothing_twice(tmp_path):
+    import memory
+    from lab import Refused
+
+    asked = []
+
+    def answer(value):
+        asked.append(value)
+        if value == "bad":
+            raise Refused("no")
+        return {"model": value}
+
+    path = tmp_path / "memory.jsonl"
+    for life in range(3):
+        one = memory.Memory(path)
+        assert one.once(["train", {"b": 1, "a": 2}], lambda: answer("m01"))[0] == {"model": "m01"}
+        with pytest.raises(Refused, match="no"):
+            one.once(["train", "bad"], lambda: answer("bad"))
+        path.write_bytes(path.read_bytes() + b'{"asked": "tor')  # the next life begins with a torn line
+        assert one.once([life], lambda: answer(str(life)))[0] == {"model": str(life)}
+    assert asked == ["m01", "bad", "0", "1", "2"]
+    assert len(memory.Memory(path)) == 5

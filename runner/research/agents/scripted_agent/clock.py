@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from design import Design
 
@@ -15,11 +13,11 @@ RESERVE_S = 5.0
 
 
 class Clock:
-    """Measures trainings and validations; ``left`` asks the desk for the seconds that remain."""
+    """Learns from what trainings and validations took; ``left`` asks the desk for the seconds that remain."""
 
-    def __init__(self, left: Callable[[], float]) -> None:
+    def __init__(self, budget: float, left: Callable[[], float]) -> None:
         self.left = left
-        self.budget = left()
+        self.budget = budget
         self.rate = 0.0  # examples a second, each pass over one counted, the start of a training included
         self.validate_s = 0.0
 
@@ -36,14 +34,8 @@ class Clock:
         """Seconds that a training of this design will take; 0 as long as there was none to learn from."""
         return self.examples(design) * design.passes / self.rate if self.rate else 0.0
 
-    @contextmanager
-    def training(self, examples: int, passes: float) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        self.rate = max(1.0, examples * passes) / max(0.1, time.monotonic() - began)
+    def trained(self, examples: int, passes: float, seconds: float) -> None:
+        self.rate = max(1.0, examples * passes) / max(0.1, seconds)
 
-    @contextmanager
-    def validation(self) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        self.validate_s = max(self.validate_s, time.monotonic() - began)
+    def validated(self, seconds: float) -> None:
+        self.validate_s = max(self.validate_s, seconds)

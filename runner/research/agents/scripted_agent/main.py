@@ -12,7 +12,8 @@ import argparse
 import sys
 
 from clock import Clock
-from lab import Lab, Refused, say, vibe
+from lab import ROOT, Lab, Refused, say, vibe
+from memory import Memory
 from search import Search
 
 
@@ -26,7 +27,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     try:
-        best = Search(Lab(), Clock(seconds_left), args.seed).run()
+        lab, memory = Lab(), Memory(ROOT / "home" / "memory.jsonl")
+        if memory.known:
+            say(f"started again: {len(memory)} answers are known, I go on from there")
+        first, _ = memory.once(["budget"], lambda: {"left_s": seconds_left()})
+        best = Search(lab, Clock(first["left_s"], seconds_left), memory, args.seed).run()
         say(f"select {best.candidate} with {best.score:.1%} on validation", "select")
         vibe("select", best.candidate)
         vibe("finish")

@@ -12,13 +12,14 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import stats
 from clock import Clock
 from design import MENU, Design, Move, changed, merging, sized, trained
 from evidence import FEEDBACK, HIGH_LOSS, WRONG_CALLS, diverged, faults, losses
 from lab import Lab, Refused, say, vibe
+from memory import Memory
 
 NOISE_P = 0.05
 PATIENCE = 2
@@ -62,8 +63,9 @@ def names(moves: Moves) -> frozenset[str]:
 class Search:
     """One search from the initial system to a selection. ``seed`` changes the order of the moves, nothing else."""
 
-    def __init__(self, lab: Lab, clock: Clock, seed: int) -> None:
+    def __init__(self, lab: Lab, clock: Clock, memory: Memory, seed: int) -> None:
         self.lab = lab
+        self.memory = memory
         self.clock = clock
         self.menu = [move for move in MENU if move.component in lab.writable]
         random.Random(seed).shuffle(self.menu)  # noqa: S311  an order of moves, no secret
@@ -158,22 +160,21 @@ class Search:
         model, made_for = self.known_model(design) or self.train(design, why)
         design = made_for.with_harness(design)
         self.lab.write(design)
-        with self.clock.validation():
-            answer = vibe("validate", "--model", model, "--parent", self.best.candidate, "-m", why)
+        words = ("validate", "--model", model, "--parent", self.best.candidate, "-m", why)
+        answer, seconds = self.memory.once(["validate", model, asdict(design)], lambda: vibe(*words))
+        self.clock.validated(seconds)
         candidate = str(answer["candidate"])
         return Node(design, candidate, model, stats.rewards(FEEDBACK / candidate))
 
     def train(self, design: Design, why: str) -> tuple[str, Design]:
         """A new model, and the design with the size it was trained for. Raises Refused, also for one that diverged."""
-        if design.merge:
-            self.lab.write(design)
-            answer = vibe("train", "--from", ",".join(design.merge), "-m", why)
-        else:
-            examples = self.clock.examples(design)
-            design = sized(design, examples, self.lab.batch)
-            self.lab.write(design)
-            with self.clock.training(examples, design.passes):
-                answer = vibe("train", "-m", why)
+        examples = self.clock.examples(design)
+        design = design if design.merge else sized(design, examples, self.lab.batch)
+        self.lab.write(design)
+        parents = ("--from", ",".join(design.merge)) if design.merge else ()
+        answer, seconds = self.memory.once(["train", asdict(design)], lambda: vibe("train", *parents, "-m", why))
+        if not design.merge:
+            self.clock.trained(examples, design.passes, seconds)
         model = str(answer["model"])
         self.models[trained(design)] = model, design
         curve = self.losses[model] = losses(str(answer["job"]))
