@@ -104,18 +104,21 @@ def test_an_agent_that_is_started_again_asks_nothing_twice(tmp_path):
     asked = []
 
     def answer(value):
-        asked.append(value)
-        if value == "bad":
-            raise Refused("no")
-        return {"model": value}
+        def ask():
+            asked.append(value)
+            if value == "bad":
+                raise Refused("no")
+            return {"model": value}
+
+        return ask
 
     path = tmp_path / "memory.jsonl"
     for life in range(3):
         one = memory.Memory(path)
-        assert one.once(["train", {"b": 1, "a": 2}], lambda: answer("m01"))[0] == {"model": "m01"}
+        assert one.once(["train", {"b": 1, "a": 2}], answer("m01"))[0] == {"model": "m01"}
         with pytest.raises(Refused, match="no"):
-            one.once(["train", "bad"], lambda: answer("bad"))
+            one.once(["train", "bad"], answer("bad"))
         path.write_bytes(path.read_bytes() + b'{"asked": "tor')  # the next life begins with a torn line
-        assert one.once([life], lambda: answer(str(life)))[0] == {"model": str(life)}
+        assert one.once([life], answer(str(life)))[0] == {"model": str(life)}
     assert asked == ["m01", "bad", "0", "1", "2"]
     assert len(memory.Memory(path)) == 5

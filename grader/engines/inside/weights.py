@@ -16,6 +16,8 @@ import torch  # type: ignore[import-not-found]
 from safetensors.torch import load_file  # type: ignore[import-not-found]
 from transformers import AutoModelForCausalLM  # type: ignore[import-not-found]
 
+from . import attention
+
 _LORA_PREFIX = "base_model.model."
 _UNDERSTOOD = {
     "auto_mapping", "base_model_name_or_path", "bias", "exclude_modules", "fan_in_fan_out", "inference_mode",
@@ -39,7 +41,12 @@ class Weights:
 
     def __init__(self, base: Path, dtype: str, device: str) -> None:
         self.model = AutoModelForCausalLM.from_pretrained(
-            base, dtype=getattr(torch, dtype), local_files_only=True, use_safetensors=True, trust_remote_code=False
+            base,
+            dtype=getattr(torch, dtype),
+            attn_implementation=attention.register() if device == "cpu" else None,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
         ).eval()
         self._live = self._by_name()
         self._pristine = {name: tensor.detach().clone() for name, tensor in self._live.items()}
