@@ -10,6 +10,10 @@ from typing import Literal
 
 Profile = Literal["research", "intake", "gate", "training", "vault", "engine", "harness"]
 
+SHARED_CORES: Mapping[str, str] = MappingProxyType({"GOMP_SPINCOUNT": "5000"})
+"""Environment for torch on cores that other programs use too: a thread that waits at a barrier spins for microseconds,
+then sleeps. With the default it spins on a core that the thread it waits for needs (docs/design/0005)."""
+
 _NO_ENV: Mapping[str, str] = MappingProxyType({})
 
 

@@ -26,7 +26,7 @@ from isolation.clean import clean_line
 from isolation.limits import Cgroup
 from isolation.problem import SandboxError
 from isolation.sandbox import Sandbox
-from isolation.spec import Limits, Mount, SandboxSpec
+from isolation.spec import SHARED_CORES, Limits, Mount, SandboxSpec
 
 OnNotice = Callable[[Noticed], None]
 
@@ -39,6 +39,7 @@ ATTEMPTS = 3
 _INSIDE = Path(__file__).resolve().parent / "inside"
 _BASE, _MODELS, _SOCKETS = "/base", "/models", "/run/engine"
 _ENVIRONMENT = {
+    **SHARED_CORES,
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",

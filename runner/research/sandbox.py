@@ -11,7 +11,7 @@ from pathlib import Path
 
 from isolation.bwrap import python_mounts
 from isolation.sandbox import Sandbox, start
-from isolation.spec import Limits, Mount, SandboxSpec
+from isolation.spec import SHARED_CORES, Limits, Mount, SandboxSpec
 from runner.research.agents.base import AGENTS_DIR, AgentLaunch
 from runner.research.lab import GIB, Lab
 from tasks.spec import COMPONENTS
@@ -123,6 +123,7 @@ def training_spec(
             "HOME": "/tmp",  # noqa: S108  the sandbox's own
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": cores,
+            **SHARED_CORES,
             "VIBE_METRICS": str(metrics_fd),
             "VIBE_REQUIRE_ACCELERATOR": "1" if lab.accelerator else "0",
             "VIBE_SEED": str(lab.config.seed),
