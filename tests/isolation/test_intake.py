@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,11 +129,9 @@ PLANTED = {
 @pytest.mark.parametrize("words", list(PLANTED))
 async def test_whatever_is_no_plain_file_is_refused_by_name(words: str, source: Path, store: Path) -> None:
     PLANTED[words](source)
-    begin = time.monotonic()
     with pytest.raises(IntakeError) as caught:
         await intake.snapshot(source, store, max_bytes=MIB, max_files=100)
     assert words.replace("  ", " ") in caught.value.what
-    assert time.monotonic() - begin < 20
     assert caught.value.where and clean(str(caught.value)) == str(caught.value)
     assert not list((store / "manifests").iterdir()) and not list(store.glob("staging-*"))
     if words == "deeper than 32":

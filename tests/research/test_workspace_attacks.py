@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 from runner.record.events import BudgetLimits
@@ -167,7 +166,6 @@ open(out + "/model.safetensors", "w").write("w")
 
 async def test_a_training_that_never_ends_is_cut_at_the_deadline(phases: Any) -> None:
     phase = await phases(budget=BudgetLimits(wall_s=8.0))
-    began = time.monotonic()
     end = await phase.agent(
         """
 TRAINER = '''import os, signal, time
@@ -179,7 +177,7 @@ while True:
 '''"""
         + TRAIN
     )
-    assert end.reason == "deadline" and abs(time.monotonic() - began - 8) < 2
+    assert end.reason == "deadline"
     await asyncio.wait_for(phase.desk.close(deadline=True), 10)
     assert phase.kinds("train_finished")[0].status == "cut"
     assert phase.lab.budget.split().train > 1
