@@ -5,6 +5,11 @@ from __future__ import annotations
 import signal
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no fault, and the tests of an ordinary user cannot write into a checkout of root.
+settings.register_profile("here", deadline=None, database=None)
+settings.load_profile("here")
 
 
 def pytest_configure(config):
