@@ -60,7 +60,8 @@ class Vault:
         try:
             result = self._operations[request["op"]](**fields)
         except TaskError as error:
-            return {"id": request.get("id"), "ok": False, "error": str(error), "fault": "problems"}
+            fault = "problems" if request["op"] == "open" else ""
+            return {"id": request.get("id"), "ok": False, "error": str(error), "fault": fault}
         except Exception as error:
             # Values stay out: an exception's text may quote a problem.
             return {"id": request.get("id"), "ok": False, "error": f"the vault failed ({_site(error)})"}
