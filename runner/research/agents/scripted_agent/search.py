@@ -227,16 +227,19 @@ class Search:
         return True
 
     def mending(self, node: Node) -> list[Move]:
-        """The moves that answer what is seen in a node's training and trajectories."""
+        """The moves that answer what is seen in a node's trajectories, then those that answer its training's loss."""
         wanted: list[Move] = []
         curve, seen = self.losses.get(node.model, []), faults(FEEDBACK / node.candidate)
-        if curve and curve[-1] > HIGH_LOSS:
-            say(f"{node.model} ended at a loss of {curve[-1]:.2f}: not learned yet, train harder")
-            wanted += [move for move in self.menu if move.component == "trainer"]
+        data = [move for move in self.menu if move.component == "data" and move.mends in seen.mostly and curve]
         if seen.wrong_calls > WRONG_CALLS and not node.design.tool:
             say(f"{seen.wrong_calls:.0%} of the calculator calls of {node.candidate} have a wrong value: compute them")
             wanted += [move for move in self.menu if dict(move.change).get("tool")]
-        if curve and "format" in seen.mostly:
+        if any(move.mends == "format" for move in data):
             say(f"{seen.unboxed:.0%} of the replies of {node.candidate} have no box: learn from rows that have one")
-            wanted += [move for move in self.menu if move.mends == "format" and move.component == "data"]
+        if any(move.mends == "arithmetic" for move in data):
+            say(f"{seen.wrong_sums:.0%} of the equations of {node.candidate} are wrong: learn to write them as calls")
+        wanted += data
+        if curve and curve[-1] > HIGH_LOSS:
+            say(f"{node.model} ended at a loss of {curve[-1]:.2f}: not learned yet, train harder")
+            wanted += [move for move in self.menu if move.component == "trainer"]
         return [move for move in wanted if move.apply(node.design) != node.design]
