@@ -9,6 +9,7 @@ from design import Design
 PROBE = 320
 SIZES = (320, 640, 1280)
 SHARE = 0.025
+FEW = 6
 RESERVE_S = 5.0
 
 
@@ -33,6 +34,10 @@ class Clock:
     def train_s(self, design: Design) -> float:
         """Seconds that a training of this design will take; 0 as long as there was none to learn from."""
         return self.examples(design) * design.passes / self.rate if self.rate else 0.0
+
+    def short(self, design: Design) -> bool:
+        """True when only a few more trainings like this one would fit: moves must then be tried together."""
+        return self.left() < FEW * (self.train_s(design) + self.validate_s)
 
     def trained(self, examples: int, passes: float, seconds: float) -> None:
         self.rate = max(1.0, examples * passes) / max(0.1, seconds)

@@ -72,6 +72,8 @@ class Move:
         return replace(unmerged, **dict(self.change))  # type: ignore[arg-type]
 
 
+FULL = "full-tuning"
+
 MENU = (
     Move("filter", (("rows", "filtered"),), "the pool holds wrong and unboxed solutions: keep the good ones", "format"),
     Move("bank", (("rows", "bank"),), "train on the worked problems of /sources, not on the noisy pool", "format"),
@@ -80,11 +82,18 @@ MENU = (
     Move("shots", (("shots", 2),), "two solved examples in the prompt show the format", "format"),
     Move("higher-rate", (("learning_rate", 5.0),), "the recipe's learning rate looks timid"),
     Move("wild-rate", (("learning_rate", 150.0),), "a far higher learning rate could learn faster", bold=True),
-    Move("full-tuning", (("method", "full"),), "train all weights: an adapter may be too small a change"),
+    Move(FULL, (("method", "full"),), "train all weights: an adapter may be too small a change"),
     Move("epochs", (("epochs", 3.0),), "see each example three times"),
 )
 
 SIZES = ("examples", "steps")
+LARGE_BYTES = 100_000_000
+
+
+def menu_for(base_bytes: int) -> tuple[Move, ...]:
+    """The moves for a base model whose files have so many bytes. The trainer's README: all weights are for models of a
+    few million parameters, adapters for those from about 100 million up."""
+    return tuple(replace(move, bold=move.bold or (move.name == FULL and base_bytes > LARGE_BYTES)) for move in MENU)
 
 
 def merging(first: str, second: str) -> Move:

@@ -13,6 +13,7 @@ import arithmetic
 from design import Design
 
 ROOT = Path("/lab")
+BASE = Path("/models/m00/weights")
 KEPT = ROOT / "home" / "original"
 COMPONENTS = ("data", "trainer", "harness")
 HERE = Path(__file__).resolve().parent
@@ -79,6 +80,11 @@ class Lab:
                 if item.get("question") and arithmetic.consistent(solution):
                     rows.append({"prompt": f"{item['question']}\n{self.instruction}", "completion": solution})
         return rows or self._rows()
+
+    @property
+    def base_bytes(self) -> int:
+        """The size of the base model's files."""
+        return sum(path.stat().st_size for path in BASE.glob("*.safetensors"))
 
     @property
     def batch(self) -> int:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 
 import stats
 from clock import Clock
-from design import MENU, Design, Move, changed, merging, sized, trained
+from design import Design, Move, changed, menu_for, merging, sized, trained
 from evidence import FEEDBACK, HIGH_LOSS, WRONG_CALLS, diverged, faults, losses
 from lab import Lab, Refused, say, vibe
 from memory import Memory
@@ -60,6 +60,16 @@ def names(moves: Moves) -> frozenset[str]:
     return frozenset(move.name for move in moves)
 
 
+def together(moves: Moves, wanted: list[Move]) -> Moves:
+    """``moves`` and those of ``wanted`` that go with them: one for each field, none bold, none that multiplies time."""
+    taken: set[str] = set()
+    for move in wanted:
+        fields = {name for name, _ in move.change}
+        if not move.bold and not fields & {*taken, "epochs"}:
+            moves, taken = (*moves, move), taken | fields
+    return moves
+
+
 class Search:
     """One search from the initial system to a selection. ``seed`` changes the order of the moves, nothing else."""
 
@@ -67,7 +77,7 @@ class Search:
         self.lab = lab
         self.memory = memory
         self.clock = clock
-        self.menu = [move for move in MENU if move.component in lab.writable]
+        self.menu = [move for move in menu_for(lab.base_bytes) if move.component in lab.writable]
         random.Random(seed).shuffle(self.menu)  # noqa: S311  an order of moves, no secret
         self.wanted = faults(FEEDBACK / "c00").mostly
         self.menu.sort(key=lambda move: (move.mends not in self.wanted, move.bold))
@@ -209,7 +219,10 @@ class Search:
             return False
         taken = {name for move in moves for name, _ in move.change}
         wanted = [move for move in self.mending(node) if not taken & {name for name, _ in move.change}]
-        if len(moves) < LONGEST_LEAD and wanted:
+        if wanted and self.clock.short(node.design):
+            say("few trainings fit into the time that is left: what belongs together is tried together")
+            self.standing.leads.append([together(moves, wanted)])
+        elif wanted and len(moves) < LONGEST_LEAD:
             self.standing.leads.append([(*moves, move) for move in wanted])
         return bool(wanted)
 
