@@ -67,6 +67,10 @@ def _own_model(path: Path) -> Path:
         raise ConfigError(
             "no weights there (no .safetensors)", where=f"--model {path}", do="Convert them to safetensors"
         )
+    code = sorted(file.name for file in path.glob("*.py"))
+    if code:
+        do = "Name a model whose architecture transformers has, and leave its code out of the folder"
+        raise ConfigError(f"comes with code of its own ({code[0]}), which is never run", where=f"--model {path}", do=do)
     return path.resolve()
 
 

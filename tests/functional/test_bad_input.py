@@ -45,6 +45,17 @@ def test_one_line_and_its_exit_code(tmp_path, words, code, said):
     assert list_runs(tmp_path) == [], "a refused run left a folder"
 
 
+def test_a_model_of_pickles_or_with_code_is_refused(tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "pytorch_model.bin").write_bytes(b"x")
+    one_line(command("--task", "aime", "--model", str(model), runs=tmp_path), 2, "safetensors")
+    (model / "model.safetensors").write_bytes(b"")
+    (model / "modeling_own.py").write_text("raise SystemExit('this ran')\n")
+    one_line(command("--task", "aime", "--model", str(model), runs=tmp_path), 2, "modeling_own.py", "never run")
+
+
 def test_malformed_toml_names_the_line(tmp_path):
     (tmp_path / "bad.toml").write_text("task = 'aime'\nseed = = 3\n")
     one_line(command("--config", "bad.toml", runs=tmp_path), 2, "bad.toml", "line 2")
