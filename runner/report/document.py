@@ -15,8 +15,7 @@ from runner.record.events import (
 )
 from runner.record.journal import JournalError
 from runner.record.rundir import RunDir
-from runner.record.state import CandidateState, RunState, integrity, validation_of
-from runner.report.figures_of_merit import chosen
+from runner.record.state import CandidateState, RunState, chosen, integrity, validation_of
 from runner.report.markdown import markdown
 
 
