@@ -84,9 +84,7 @@ def journal_of(run: Path, swaps: dict[str, str]) -> bytes:
         for event in read(RunDir(run).journal_file):
             now[:] = event.t, event.el
             text = swapped(json.dumps(event_fields(event)).encode(), swaps)
-            fields = {
-                key: value for key, value in json.loads(text).items() if key not in ("v", "seq", "t", "el", "prev")
-            }
+            fields = {key: value for key, value in json.loads(text).items() if key not in ENVELOPE}
             if "boot_id" in fields:
                 fields["boot_id"] = "recorded"
             journal.append(parse_payload(fields))  # type: ignore[arg-type]
