@@ -63,7 +63,7 @@ def patch_lines(text: str) -> list[Line]:
             lines.append(line((row, "hunk")))
         elif row.startswith(("--- ", "+++ ")):
             if row.startswith("+++ "):
-                lines += [(), line((row[4:].removeprefix("b/"), "title"))] if lines else [line((row[4:], "title"))]
+                lines += [*([()] if lines and lines[-1] else []), line((row[4:].removeprefix("b/"), "title"))]
         elif row.startswith("#"):
             lines.append(line((row, "muted")))
         elif row.startswith("-"):
@@ -175,7 +175,9 @@ def _count(value: object) -> str:
 
 
 def _num(value: object) -> str:
-    return number(min(max(value, -1e12), 1e12)) if isinstance(value, int | float) and value == value else "–"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return count(value)
+    return number(min(max(value, -1e12), 1e12)) if isinstance(value, float) and value == value else "–"
 
 
 # -- validation ------------------------------------------------------------------------------------------------------

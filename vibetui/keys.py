@@ -34,7 +34,7 @@ class Key:
 
 _NAMES = {
     "question_mark": "?", "slash": "/", "left_square_bracket": "[", "right_square_bracket": "]", "enter": "⏎",
-    "escape": "esc", "ctrl+p": "^p", "ctrl+c": "^c", "ctrl+d": "^d", "ctrl+u": "^u", "colon": ":", "pagedown": "pgdn",
+    "escape": "esc", "ctrl+p": "^p", "ctrl+c": "^c", "ctrl+r": "^r", "colon": ":", "pagedown": "pgdn",
     "pageup": "pgup", "up": "↑", "down": "↓", "left": "←", "right": "→",
 }  # fmt: skip
 
@@ -74,7 +74,7 @@ REGISTRY: tuple[Key, ...] = (
     _key("panel_3", "3", "Candidates", "the candidates alone, and back", ("run",), "view"),
     _key("stop", "s", "Stop", "ask the run to stop; it can be resumed", ("run",), "run", 20),
     _key("resume", "S", "Resume", "go on with a run that stopped or crashed", ("run",), "run"),
-    _key("tab_1", "1", "First tab", "Data · Problems · Events", ("candidate", "log", "compare"), "view", 11),
+    _key("tab_1", "1", "First tab", "Data · Problems · Events", ("candidate", "log", "compare"), "view"),
     _key("tab_2", "2", "Second tab", "Trainer · Data · Agent", ("candidate", "log", "compare"), "view"),
     _key("tab_3", "3", "Third tab", "Harness · Trainer · Train", ("candidate", "log", "compare"), "view"),
     _key("tab_4", "4", "Fourth tab", "Traces · Harness · Grader", ("candidate", "log", "compare"), "view"),

@@ -46,20 +46,14 @@ class Symbols:
 
 UNICODE = Symbols()
 ASCII = Symbols(
-    live="*", quiet="~", crashed="x", finished="#", copied="=", starting="o", point="o", star="*", cross="x", base=".",
+    live="*", quiet="~", crashed="x", finished="#", copied="=", starting="0", point="o", star="*", cross="x", base=".",
     end=":", full="=", rest="-", cursor=">", axis="|", rule="|",
 )  # fmt: skip
-_PLAIN = {
-    "−": "-", "–": "-", "—": "-", "·": ".", "…": "~", "±": "+-", "×": "x", "Δ": "d", "→": "->", "←": "<-", "↵": "enter",
-    "“": '"', "”": '"', "‘": "'", "’": "'", "≤": "<=", "≥": ">=", "∞": "inf", "⏎": "enter", "↑": "up", "↓": "down",
-    "●": "o", "★": "*", "✗": "x", "┄": ".", "┊": ":", "━": "=", "─": "-", "│": "|", "┤": "|", "▸": ">", "■": "#",
-    "◌": "~", "◇": "=", "○": "o", "═": "=", "✓": "+",
-}  # fmt: skip
-_TABLE = str.maketrans(_PLAIN)
+_TABLE = str.maketrans("−–—·…±×Δ→←↵“”‘’≤≥∞⏎↑↓●★✗┄┊━─│┤▸■◌◇○═✓⢸⣀", "---..~xd><e\"\"''<>8e^vo*x.:=-||>#~=o=+|-")
 
 
 def to_ascii(text: str) -> str:
-    """``text`` in ASCII: known signs by a like one, anything else as a question mark."""
+    """``text`` in ASCII, as wide as before: known signs by a like one, anything else as a question mark."""
     return text.translate(_TABLE).encode("ascii", "replace").decode()
 
 

@@ -38,9 +38,7 @@ def verdict_lines(run: RunDir, one: CandidateState, other: CandidateState) -> li
         return [*lines, (), line(("their problems cannot be compared: the rows are not in this folder", "warn"))]
     sure = found.p < 0.05
     role: Role = ("good" if found.delta.value > 0 else "bad") if sure else "warn"
-    word = (
-        f"more than chance (p {_p(found.p)})" if sure else f"within noise of {one_line(other.id, 12)} (p {_p(found.p)})"
-    )
+    word = "more than chance" if sure else f"within noise of {one_line(other.id, 12)}"
     lines += [
         line((f"{'Δ':<10}", "muted"), (delta_text(found.delta), role), (f"   {word} (p {_p(found.p)})", role)),
         (),

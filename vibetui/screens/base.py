@@ -53,7 +53,14 @@ class Small(Block):
         from vibetui.widgets.paint import symbols_of
         from vibetui.widgets.status import now_line
 
-        lines = [line((f"at least {MIN_CELLS}×{MIN_ROWS} is needed, this is {cells}×{rows}", "warn"))]
+        lines = [
+            line(
+                (
+                    f"at least {MIN_CELLS}×{MIN_ROWS} is needed, this is {self.app.size.width}×{self.app.size.height}",
+                    "warn",
+                )
+            )
+        ]
         if self.view is not None:
             sign, word, role = liveness_of(self.view, symbols_of(self))
             best = self.view.state.best
@@ -115,6 +122,7 @@ class Base(Screen[None], inherit_bindings=False):
         if self.size.width < MIN_CELLS or self.size.height < MIN_ROWS:
             small.changed()
             return
+        self.query_one(Foot).show(view)
         self.query_one(Head).show(view)
         self.query_one(Notice).show(view)
         self.show(view)

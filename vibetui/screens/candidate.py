@@ -55,12 +55,12 @@ class Tabs(Block):
             here = i == self.open
             spans += [(f" {i + 1} ", "accent"), (f"{name}", "strong" if here else "muted")]
             spans += [(f" {note}", "text" if here else "muted")] if note else []
-            spans.append(("   ", "text"))
+            spans.append((" ", "text"))
         under: list[tuple[str, Role]] = [(" ", "text")]
         for i, (name, note) in enumerate(zip(self.names, self.notes, strict=True)):
             size = 3 + len(name) + (len(note) + 1 if note else 0)
             under.append((("━" if i == self.open else "─") * size, "accent" if i == self.open else "rail"))
-            under.append(("───", "rail"))
+            under.append(("─", "rail"))
         return [line(*spans), line(*under, ("─" * cells, "rail"))]
 
 

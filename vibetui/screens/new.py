@@ -70,9 +70,7 @@ class NewScreen(Base):
         if problem:
             lines += [line((one_line(part, 300), "bad")) for part in problem.strip().splitlines()[-6:]]
         else:
-            lines.append(
-                line(("tab goes on, enter or ^r starts, esc leaves. The run is a process of its own.", "muted"))
-            )
+            lines.append(line(("tab goes on, enter starts, esc leaves. The run is its own process.", "muted")))
         self.query_one("#command", Facts).say(lines)
 
     def on_input_changed(self, event: Input.Changed) -> None:

@@ -33,7 +33,8 @@ COLUMNS = (
     Column("best", right=True),
     Column("hidden Δ", right=True, drop=2),
     Column("evals", right=True, drop=3),
-    Column("time", flex=True),
+    Column("time", right=True),
+    Column("of", flex=True, least=6, drop=4),
 )
 
 
@@ -71,7 +72,6 @@ def row_of(view: View, symbols: Symbols) -> Row:
     best = state.best.validation if state.best else None
     hidden = state.hidden.delta if state.hidden else None
     tone: Role = "good" if hidden and hidden.low > 0 else "bad" if hidden and hidden.high < 0 else "text"
-    limit = f" / {duration(run.budget.wall_s)}" if run else ""
     return Row(
         str(view.run.path),
         (
@@ -83,7 +83,8 @@ def row_of(view: View, symbols: Symbols) -> Row:
             (number(best.score * 100) if best else "–", "accent"),
             (delta_text(hidden.value) if hidden else "–", tone),
             (str(len(valid(state, initial=False))), "muted"),
-            (duration(state.budget.wall_s) + limit, "muted"),
+            (duration(state.budget.wall_s), "text"),
+            (duration(run.budget.wall_s) if run else "–", "muted"),
         ),
         (sign, role),
     )

@@ -108,7 +108,10 @@ class Scroller(ScrollView, can_focus=True, inherit_bindings=False):
         self.scroll_to(y=0, animate=False)
 
     def last(self) -> None:
-        """Go to the end."""
+        """Go to the end, also of lines that came this moment."""
+        self.call_after_refresh(self._to_end)
+
+    def _to_end(self) -> None:
         self.scroll_to(y=max(0, self.total() - self.page()), animate=False)
 
     def sideways(self, cells: int) -> None:

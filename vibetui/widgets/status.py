@@ -14,7 +14,7 @@ from vibetui.follow import View
 from vibetui.keys import Key, footer
 from vibetui.text import Line, Span, cell, crop, gauge, join, line, one_line, spread, stacked, width
 from vibetui.theme import Role, Symbols
-from vibetui.widgets.paint import Block, symbols_of
+from vibetui.widgets.paint import Block, is_ascii, symbols_of
 
 _FIXED = ("help", "quit", "runs", "yes", "no")  # keys that every footer has room for
 _SPLIT: tuple[tuple[str, Role], ...] = (
@@ -188,7 +188,10 @@ def split_line(state: RunState, cells: int, signs: Symbols) -> Line:
     words: list[tuple[str, Role]] = [("  ", "text")]
     for name, seconds, role in parts:
         words += [(f" {signs.full} ", role), (f"{name} ", "muted"), (share(seconds, total), "text")]
-    bar = max(4, cells - 8 - width(tuple(words)) - 1)
+    bar = cells - 8 - width(tuple(words)) - 1
+    if bar < 4:
+        short = (span for name, seconds, role in parts for span in ((f"{name} ", role), f"{share(seconds, total)}  "))
+        return line((cell(" split", 8), "muted"), *short)
     return (
         (cell(" split", 8), "muted"),
         *stacked([(seconds, role) for _, seconds, role in parts], min(bar, 60), signs),
@@ -235,25 +238,26 @@ class Card(ViewBlock):
         super().show(view)
 
     def build(self, cells: int, rows: int) -> list[Line]:
-        return card_lines(self.view.state, symbols_of(self)) if self.view else []
+        return card_lines(self.view.state, symbols_of(self), cells) if self.view else []
 
 
-def card_lines(state: RunState, signs: Symbols) -> list[Line]:
-    """The final card in four lines of at most 78 cells."""
+def card_lines(state: RunState, signs: Symbols, cells: int = 80) -> list[Line]:
+    """The final card in four lines."""
+    first, second = (12, 31) if cells >= 76 else (8, 26)
     hidden, name = state.hidden, chosen(state)
     on_hidden = "hidden test (once)" if hidden else "no hidden test"
     selected = state.candidates.get(name) if name else None
     score = selected.validation if selected else None
     lines = [
-        line((cell("", 12), "text"), (cell("validation", 31), "muted"), (on_hidden, "muted")),
+        line((cell("", first), "text"), (cell("validation", second), "muted"), (on_hidden, "muted")),
         line(
-            (cell(" P0  c00", 12), "text"),
-            cell(_score(state.initial), 31),
+            (cell(" P0  c00" if first > 8 else " P0", first), "text"),
+            cell(_score(state.initial), second),
             _score(hidden.initial) if hidden else "–",
         ),
         line(
-            (cell(f" {signs.star}   {one_line(name or 'none', 8)}", 12), "strong"),
-            (cell(_score(score), 31), "strong"),
+            (cell(f" {signs.star}{'   ' if first > 8 else ' '}{one_line(name or 'none', 8)}", first), "strong"),
+            (cell(_score(score), second), "strong"),
             (_score(hidden.selected) if hidden else "–", "strong"),
         ),
     ]
@@ -262,9 +266,12 @@ def card_lines(state: RunState, signs: Symbols) -> list[Line]:
     if hidden is not None:
         role: Role = "good" if hidden.delta.low > 0 else "bad" if hidden.delta.high < 0 else "warn"
         tail = [(_delta(hidden.delta.value, hidden.delta.low, hidden.delta.high), role)]
-        if score is not None:
-            tail += [("  gap ", "muted"), (_signed(hidden.selected.score - score.score), "text")]
-    lines.append(line((cell(" Δ", 12), "text"), cell(_signed(gain), 31), *tail))
+    left = _signed(gain)
+    if hidden is not None and score is not None:
+        gap = _signed(hidden.selected.score - score.score)
+        tail += [("  gap ", "muted"), (gap, "text")] if cells >= 76 else []
+        left += "" if cells >= 76 else f"   gap {gap}"
+    lines.append(line((cell(" Δ", first), "text"), cell(left, second), *tail))
     return lines
 
 
@@ -287,7 +294,7 @@ def _delta(value: float, low: float, high: float) -> str:
     return delta_text(Delta(value=value, low=low, high=high))
 
 
-class Foot(Block):
+class Foot(ViewBlock):
     """The keys of the screen that fit, the most wanted first; help is always among them. A click is a key press."""
 
     def __init__(self, screen: str, registry: Sequence[Key]) -> None:
@@ -297,21 +304,36 @@ class Foot(Block):
         self._zones: list[tuple[int, int, Key]] = []
 
     def build(self, cells: int, rows: int) -> list[Line]:
-        fixed = [key for key in self.keys if key.id in _FIXED and not (key.id == "runs" and self.about == "runs")]
-        room = cells - 1 - sum(_takes(key) for key in fixed)
+        keys = [key for key in self.keys if self._useful(key.id)]
+        fixed = [key for key in keys if key.id in _FIXED]
+        room = cells - 1 - sum(self._takes(key) for key in fixed)
         free = []
-        for key in (key for key in self.keys if key not in fixed and key.id != "runs"):
-            if _takes(key) <= room:
+        for key in (key for key in keys if key not in fixed):
+            if self._takes(key) <= room:
                 free.append(key)
-                room -= _takes(key)
+                room -= self._takes(key)
         spans: list[tuple[str, Role]] = [(" ", "text")]
         self._zones = []
         at = 1
         for key in sorted((*free, *fixed), key=lambda key: key.foot):
-            self._zones.append((at, at + _takes(key), key))
-            spans += [(key.shown, "accent"), (f" {key.label}  ", "muted")]
-            at += _takes(key)
+            self._zones.append((at, at + self._takes(key), key))
+            spans += [(_word(key, self), "accent"), (f" {key.label}  ", "muted")]
+            at += self._takes(key)
         return [line(*spans)]
+
+    def _takes(self, key: Key) -> int:
+        return len(_word(key, self)) + len(key.label) + 3
+
+    def _useful(self, key: str) -> bool:
+        """Does the key do something here and now?"""
+        if self.about == "runs":
+            return key not in ("runs", "back")
+        if key not in ("stop", "resume") or self.view is None:
+            return True
+        live = self.view.how in (Liveness.LIVE, Liveness.QUIET)
+        finished = self.view.state.finished
+        stopped = self.view.how is Liveness.CRASHED or (finished is not None and finished.status == "stopped")
+        return live if key == "stop" else stopped
 
     async def on_click(self, event: events.Click) -> None:
         for start, end, key in self._zones:
@@ -319,8 +341,8 @@ class Foot(Block):
                 await self.screen.run_action(f"press('{key.id}')")
 
 
-def _takes(key: Key) -> int:
-    return len(key.shown) + len(key.label) + 3
+def _word(key: Key, foot: Foot) -> str:
+    return "ret" if key.shown == "⏎" and is_ascii(foot) else key.shown
 
 
 __all__ = ["Card", "Foot", "Gauges", "Head", "Notice", "ViewBlock", "card_lines", "caveats", "liveness_of", "percent"]

@@ -14,19 +14,19 @@ from vibetui.text import Line, Span, cell, plain, safe, width
 from vibetui.theme import Role
 from vibetui.widgets.paint import Scroller, strip_of, symbols_of
 
-_FLEX = 18  # cells below which a flexible column makes others leave
 _MEASURED = 500  # rows whose width decides the columns
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``flex`` takes what is left; ``drop`` > 0 leaves first where the terminal is narrow, the highest first."""
+    """``flex`` takes what is left, ``least`` or more; ``drop`` > 0 leaves a narrow terminal, the highest first."""
 
     label: str
     right: bool = False
     flex: bool = False
     drop: int = 0
     most: int = 40
+    least: int = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Table(Scroller):
             wide[order.pop(0)] = 0
         for i, column in enumerate(self.columns):
             if column.flex:
-                wide[i] = max(6, room - self._needed(wide) + _FLEX)
+                wide[i] = max(6, room - self._needed(wide) + column.least)
         self._widths = wide
         self.virtual_size = Size(self.size.width, max(2, len(self.rows) + 1))
         self._keep_in_sight()
@@ -100,7 +100,7 @@ class Table(Scroller):
 
     def _needed(self, wide: list[int]) -> int:
         """Cells that the columns take; a flexible one is content with a few."""
-        sizes = (_FLEX if self.columns[i].flex else size for i, size in enumerate(wide) if size)
+        sizes = (self.columns[i].least if self.columns[i].flex else size for i, size in enumerate(wide) if size)
         return sum(size + 2 for size in sizes)
 
     def on_resize(self) -> None:
