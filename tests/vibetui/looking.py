@@ -60,7 +60,7 @@ async def viewing(
     """The viewer on a run folder, once it has read the journal."""
     root = runs or (run.path.parent.parent if run else tmp_path)
     app = VibeApp(root, run, ascii_only=ascii_only, state_dir=tmp_path / "state")
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=size, notifications=True) as pilot:
         end = time.monotonic() + PATIENCE_S
         while run is not None and (app.view is None or not app.view.ready) and time.monotonic() < end:
             await pilot.pause(0.02)

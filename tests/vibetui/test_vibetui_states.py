@@ -107,9 +107,9 @@ async def test_a_folder_from_another_machine_is_copied_not_crashed(cut: RunDir, 
         seen = await settled(pilot)
         assert "COPIED" in seen and "CRASHED" not in seen
         await pilot.press("s")
-        await until(pilot, "nothing to stop")
+        await until(pilot, "this run is not")
         await pilot.press("S")
-        await until(pilot, "only a run that was stopped or crashed here")
+        await until(pilot, "only a run that")
 
 
 async def test_no_hidden_number_is_anywhere_before_the_end(cut: RunDir, recorded: RunDir, tmp_path: Path) -> None:
