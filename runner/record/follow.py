@@ -57,7 +57,7 @@ class Follower:
 
     def _ready(self) -> bool:
         try:
-            there = self.path.stat()
+            there = self.path.lstat()  # a link is no journal: it could lead anywhere
         except OSError:
             self._restart()
             return False
@@ -65,7 +65,7 @@ class Follower:
             self._restart()
         if self._fd < 0:
             with contextlib.suppress(OSError):
-                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         return self._fd >= 0
 
     def _same(self, there: os.stat_result) -> bool:

@@ -341,6 +341,13 @@ def validation_of(state: RunState, candidate: str | None) -> Score | None:
     return known.validation if known else None
 
 
+def chosen(state: RunState) -> str | None:
+    """The selected candidate: the one that was tested, else claimed, else selected last."""
+    if state.hidden is not None:
+        return state.hidden.candidate
+    return state.outcome.claimed or (state.selected.candidate if state.selected else None)
+
+
 def valid(state: RunState, *, initial: bool = True) -> list[CandidateState]:
     """Valid candidates in the order in which they became valid; without P0 if ``initial`` is false."""
     return [state.candidates[name] for name in state.trials.valid if initial or name != INITIAL]

@@ -8,8 +8,7 @@ from runner.record.events import Integrity
 from runner.record.files import Report, ReportBudget, ReportCandidate, ReportHidden, ReportIsolation, ReportValidation
 from runner.record.journal import JournalError
 from runner.record.rundir import RunDir
-from runner.record.state import CandidateState, RunState, integrity, validation_of
-from runner.report.figures_of_merit import chosen
+from runner.record.state import CandidateState, RunState, chosen, integrity, validation_of
 from runner.report.markdown import markdown
 
 

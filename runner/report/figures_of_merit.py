@@ -12,7 +12,7 @@ from typing import Literal
 
 from runner.record.describe import waiting_share
 from runner.record.events import Delta
-from runner.record.state import INITIAL, CandidateState, RunState, valid, validation_of
+from runner.record.state import INITIAL, CandidateState, RunState, chosen, valid, validation_of
 from tasks.spec import COMPONENTS, Component
 
 AfterPeak = Literal["ends at peak", "recovers", "ends below"]
@@ -46,13 +46,6 @@ class Merit:
     transfer: float | None
     delta_test: Delta | None
     designs: Mapping[Component, int]
-
-
-def chosen(state: RunState) -> str | None:
-    """The selected candidate: the one that was tested, else claimed, else selected last."""
-    if state.hidden is not None:
-        return state.hidden.candidate
-    return state.outcome.claimed or (state.selected.candidate if state.selected else None)
 
 
 def measure(state: RunState) -> Merit:

@@ -296,3 +296,12 @@ def test_kinds_can_be_left_out_unread(tmp_path: Path) -> None:
     write_steps(tmp_path / "j", steps).close()
     kinds = {event.payload.kind for event in read(tmp_path / "j", skip=frozenset({"train_progress"}))}
     assert kinds == {payload.kind for payload, _, _ in steps} - {"train_progress"}
+
+
+def test_a_link_and_a_pipe_are_no_journals(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / "elsewhere").write_bytes(raw)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe"):
+        with Follower(tmp_path / name) as follower:
+            assert follower.poll() == []

@@ -1,0 +1,84 @@
+"""What an evaluation left behind, read as hostile bytes, and two evaluations compared problem by problem.
+
+Reading is total: a line that is not a row is left out and counted. Nothing here is a gold answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from grader.intervals import mcnemar_exact, paired_delta, rewards_of, sign_flip_p
+from runner.record.events import Delta, ProblemRow, TrajectoryStep
+
+MAX_ROW = 4 << 20  # bytes; a longer line is left out
+
+Row = TypeVar("Row", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Two evaluations of the same problems: which were ``gained`` and ``lost``, the difference and its p."""
+
+    gained: tuple[str, ...]
+    lost: tuple[str, ...]
+    same: int
+    delta: Delta
+    p: float
+
+
+def rows_of(raw: bytes) -> tuple[list[ProblemRow], int]:
+    """The rows of problems.jsonl, and how many lines were none."""
+    return _read(raw, ProblemRow)
+
+
+def steps_of(raw: bytes) -> tuple[list[TrajectoryStep], int]:
+    """The steps of one trajectory, and how many lines were none."""
+    return _read(raw, TrajectoryStep)
+
+
+def _read(raw: bytes, kind: type[Row]) -> tuple[list[Row], int]:
+    kept, bad = [], 0
+    for line in raw.split(b"\n"):
+        if not line.strip():
+            continue
+        try:
+            if len(line) > MAX_ROW:
+                raise ValueError
+            kept.append(kind.model_validate_json(line))
+        except (ValidationError, ValueError):
+            bad += 1
+    return kept, bad
+
+
+def means(rows: Iterable[ProblemRow], samples: int) -> dict[str, float]:
+    """The mean reward of each problem over the ``samples`` that were scheduled, in 0…1."""
+    sums: dict[str, float] = {}
+    for row in rows:
+        reward = row.reward if math.isfinite(row.reward) else 0.0
+        sums[row.problem] = sums.get(row.problem, 0.0) + reward
+    return {problem: min(1.0, max(0.0, total / max(1, samples))) for problem, total in sums.items()}
+
+
+def paired(before: Sequence[ProblemRow], after: Sequence[ProblemRow], samples: int) -> Paired | None:
+    """``after`` against ``before`` over the same problems; None where they cannot be paired.
+
+    p is McNemar's exact test for one sample of 0 or 1 per problem, else a sign-flip permutation of the problems.
+    """
+    problems = {row.problem for row in before}
+    try:
+        old, new = rewards_of(before, problems), rewards_of(after, problems)
+        delta = paired_delta(old, new, samples)
+    except ValueError:
+        return None
+    was, now = means(before, samples), means(after, samples)
+    differences = {problem: now.get(problem, 0.0) - was[problem] for problem in was}
+    gained = tuple(problem for problem, moved in differences.items() if moved > 1e-9)
+    lost = tuple(problem for problem, moved in differences.items() if moved < -1e-9)
+    binary = samples == 1 and all(moved in (-1.0, 0.0, 1.0) for moved in differences.values())
+    p = mcnemar_exact(len(gained), len(lost)) if binary else sign_flip_p(list(differences.values()))
+    return Paired(gained, lost, len(differences) - len(gained) - len(lost), delta, p)

@@ -1,0 +1,183 @@
+"""Following a run: one thread reads and folds the journal, and posts what a screen needs, at most twice a second.
+
+The journal, the lock and the boot id are the only sources; nothing is ever written or locked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from runner.record import events as ev
+from runner.record.describe import Tone, describe, tone
+from runner.record.events import Event
+from runner.record.fold import fold
+from runner.record.follow import Follower
+from runner.record.liveness import Liveness, liveness
+from runner.record.rundir import RunDir, holder_alive
+from runner.record.state import RunState
+
+POLL_S = 0.5
+_BATCH, _BATCH_S = 2000, 0.05
+_KEPT = 500
+_CURVE = 4096
+_UNTOLD = (
+    ev.JobQueued,
+    ev.LeaseChanged,
+    ev.BudgetTick,
+    ev.TrainProgress,
+    ev.ValidationProgress,
+    ev.HiddenProgress,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """One event in words, with its budget seconds."""
+
+    seq: int
+    el: float
+    text: str
+    tone: Tone
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a run is at one moment, for the screens. ``ready``: everything in the journal has been folded."""
+
+    run: RunDir
+    state: RunState = field(default_factory=RunState)
+    how: Liveness = Liveness.LIVE
+    held: bool = False
+    news: tuple[News, ...] = ()
+    tokens: tuple[tuple[float, int], ...] = ()
+    schema: int = 0
+    ready: bool = False
+    stopping: bool = False
+    age_s: float = 0.0
+
+    @property
+    def waiting(self) -> bool:
+        """Has the run not even said what it is?"""
+        return self.state.run is None
+
+
+class Reader:
+    """Folds a journal into views, step by step; the thread below drives it, and so may a test."""
+
+    def __init__(self, run: RunDir) -> None:
+        """Opens nothing before the first :meth:`step`."""
+        self.run = run
+        self._follower = Follower(run.journal_file)
+        self._restarts = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.state = RunState()
+        self._news: deque[News] = deque(maxlen=_KEPT)
+        self._tokens: list[tuple[float, int]] = []
+        self._schema = 0
+
+    def step(self) -> bool:
+        """Take in a bounded number of events; True while there may be more."""
+        events = self._follower.poll(_BATCH, _BATCH_S)
+        if self._follower.restarts != self._restarts:
+            self._restarts = self._follower.restarts
+            self._begin()
+        for event in events:
+            self._take(event)
+        return bool(events)
+
+    def _take(self, event: Event) -> None:
+        before = self.state.seq
+        self.state = fold(self.state, event)
+        self._schema = max(self._schema, event.v)
+        if event.v < 1 or event.seq <= before:
+            return
+        if isinstance(event.payload, ev.BudgetTick):
+            self._count(event.el, event.payload.tokens)
+        if not isinstance(event.payload, _UNTOLD):
+            self._news.append(News(event.seq, event.el, describe(event, self.state), tone(event)))
+
+    def _count(self, el: float, tokens: int) -> None:
+        if not self._tokens or self._tokens[-1][1] != tokens:
+            self._tokens.append((el, tokens))
+            if len(self._tokens) > _CURVE:
+                self._tokens = self._tokens[::2]
+
+    def view(self, *, ready: bool) -> View:
+        """The run as it is now."""
+        return View(
+            run=self.run,
+            state=self.state,
+            how=liveness(self.run, self.state),
+            held=holder_alive(self.run.lock_file),
+            news=tuple(self._news),
+            tokens=tuple(self._tokens),
+            schema=self._schema,
+            ready=ready,
+            stopping=self.run.stop_requested(),
+            age_s=self._age(),
+        )
+
+    def _age(self) -> float:
+        newest = self.state.t
+        with contextlib.suppress(OSError):
+            newest = max(newest, self.run.journal_file.lstat().st_mtime)
+        return max(0.0, time.time() - newest) if newest else 0.0
+
+    def close(self) -> None:
+        """Let the journal go."""
+        self._follower.close()
+
+
+class Feed(threading.Thread):
+    """The thread that follows one run and posts a :class:`View` whenever something changed."""
+
+    def __init__(self, run: RunDir, post: Callable[[View], None], fail: Callable[[Exception], None]) -> None:
+        """``post`` and ``fail`` are called in this thread; after ``fail`` nothing more comes."""
+        super().__init__(name="feed", daemon=True)
+        self.reader = Reader(run)
+        self._post, self._fail = post, fail
+        self._over = threading.Event()
+        self._last: View | None = None
+
+    def stop(self) -> None:
+        """End the thread soon."""
+        self._over.set()
+
+    def run(self) -> None:
+        """Read until stopped; the first view comes as soon as there is one, the rest at most every POLL_S."""
+        try:
+            self._follow()
+        except Exception as error:
+            self._fail(error)
+
+    def _follow(self) -> None:
+        posted = 0.0
+        while not self._over.is_set():
+            more = self.reader.step()
+            if not more or time.monotonic() - posted >= POLL_S:
+                self._tell(self.reader.view(ready=not more))
+                posted = time.monotonic()
+            if not more:
+                self._over.wait(POLL_S)
+        self.reader.close()
+
+    def _tell(self, view: View) -> None:
+        last = self._last
+        same = last is not None and last.state is view.state
+        if same and last is not None and _frame(last) == _frame(view):
+            return
+        self._last = view
+        self._post(view)
+
+
+def _frame(view: View) -> tuple[object, ...]:
+    """All of a view but its state that can change what is shown."""
+    quiet = int(view.age_s // 10) if view.how is Liveness.QUIET else 0
+    return view.how, view.held, view.ready, view.stopping, view.schema, len(view.news), quiet

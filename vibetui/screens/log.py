@@ -1,0 +1,152 @@
+"""Events in words and the logs of agent, training, grader and engine: follow, find, go to a line."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Container
+
+from vibetui import detail
+from vibetui.files import LogFile
+from vibetui.follow import View
+from vibetui.screens.base import Base, bindings
+from vibetui.screens.candidate import Tabs
+from vibetui.screens.run import news_lines
+from vibetui.text import one_line
+from vibetui.widgets.lines import FileLines, Lines
+from vibetui.widgets.panel import legend, title
+
+TABS = ("Events", "Agent", "Train", "Grader", "Engine")
+_EVERY_S = 0.5
+
+
+class LogScreen(Base):
+    """The logs of a run."""
+
+    kind = "log"
+    BINDINGS = bindings("log")  # type: ignore[assignment]
+
+    def __init__(self, tab: int = 0) -> None:
+        super().__init__()
+        self._tab, self._follow = tab, True
+        self._log: LogFile | None = None
+
+    def body(self) -> ComposeResult:
+        yield Tabs(TABS, id="tabs")
+        with Container(id="part"):
+            yield Lines(id="log", empty=" nothing was written yet")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._turn(self._tab)
+        self.set_interval(_EVERY_S, self._grow)
+
+    def on_unmount(self) -> None:
+        if self._log is not None:
+            self._log.close()
+
+    def show(self, view: View) -> None:
+        if self._tab == 0:
+            lines = self.query_one(Lines)
+            lines.show(news_lines(view.news), keep=True)
+            if self._follow:
+                lines.last()
+            self._said()
+
+    def _turn(self, to: int) -> None:
+        self._tab = to
+        self.query_one(Tabs).turn(to)
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+        view, lines = self.vibe.view, self.query_one(Lines)
+        if to == 0 or view is None:
+            lines.show([])
+            self._again()
+        else:
+            name = self._file(view)
+            self._log = LogFile(view.run.path, name)
+            lines.show(FileLines(self._log))
+            self._grow(first=True)
+        title(lines, "the journal in words" if to == 0 or view is None else self._file(view))
+        lines.focus()
+
+    def _file(self, view: View) -> str:
+        if self._tab == 2:
+            return f"models/{detail.newest_model(view.run) or 'm01'}/train.log"
+        return f"logs/{TABS[self._tab].lower()}.log"
+
+    def _grow(self, *, first: bool = False) -> None:
+        """Look whether the file grew; only the screen that is seen looks."""
+        if not self.is_current or self._log is None:
+            return
+        view, lines = self.vibe.view, self.query_one(Lines)
+        if self._tab == 2 and view is not None and self._log.name != self._file(view):
+            self._turn(2)
+            return
+        if self._log.grow() or first:
+            lines.grown()
+            if self._follow:
+                lines.last()
+        self._said()
+
+    def _said(self) -> None:
+        lines = self.query_one(Lines)
+        found = f"   find “{one_line(self._word, 30)}”" if self._word else ""
+        legend(lines, f"{lines.position()}{'   following' if self._follow else ''}{found}")
+
+    # -- keys
+
+    def _move(self, rows: int) -> None:
+        super()._move(rows)
+        self._follow = False if rows < 0 else self._follow
+        self._said()
+
+    def do_page_up(self) -> None:
+        self._follow = False
+        super().do_page_up()
+        self._said()
+
+    def do_top(self) -> None:
+        self._follow = False
+        super().do_top()
+        self._said()
+
+    def do_bottom(self) -> None:
+        self._follow = True
+        super().do_bottom()
+        self._said()
+
+    def do_follow(self) -> None:
+        self._follow = not self._follow
+        if self._follow:
+            self.query_one(Lines).last()
+        self._said()
+
+    def _search(self, *, back: bool) -> None:
+        self._follow = False
+        super()._search(back=back)
+        self._said()
+
+    def do_line(self) -> None:
+        self.ask("line", self._go_to)
+
+    def _go_to(self, number: str) -> None:
+        if number.strip().isdecimal():
+            self._follow = False
+            self.query_one(Lines).go_to(int(number.strip()[:12]))
+            self._said()
+
+    def do_tab_1(self) -> None:
+        self._turn(0)
+
+    def do_tab_2(self) -> None:
+        self._turn(1)
+
+    def do_tab_3(self) -> None:
+        self._turn(2)
+
+    def do_tab_4(self) -> None:
+        self._turn(3)
+
+    def do_tab_5(self) -> None:
+        self._turn(4)

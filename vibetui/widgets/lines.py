@@ -1,0 +1,158 @@
+"""Many lines to read: diffs, trajectories, logs. Lines may come from memory or, one by one, from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from textual.geometry import Size
+from textual.strip import Strip
+from textual.widget import Widget
+
+from vibetui.files import LogFile
+from vibetui.text import MAX_CELLS, Line, line, plain, width, wrapped
+from vibetui.widgets.paint import Scroller, strip_of
+
+_WRAPPED = 20_000  # lines that are folded; a longer text is scrolled sideways
+
+
+class Source(Protocol):
+    """Lines by number."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int, /) -> Line: ...
+
+
+class FileLines:
+    """A log as a source: each line is read and cleaned when it is painted."""
+
+    def __init__(self, log: LogFile) -> None:
+        self.log = log
+
+    def __len__(self) -> int:
+        return len(self.log)
+
+    def __getitem__(self, number: int, /) -> Line:
+        return line(self.log[number])
+
+
+class Lines(Scroller):
+    """A reader of lines with find, follow and folding. ``empty`` is what is shown when there is none."""
+
+    def __init__(self, *, empty: str = "nothing here", wrap: bool = False, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.empty, self.wrap = empty, wrap
+        self._source: Source | Sequence[Line] = ()
+        self._shown: Source | Sequence[Line] = ()
+        self._marked: int | None = None
+        self._folded_at = 0
+
+    def show(self, source: Source | Sequence[Line], *, keep: bool = False) -> None:
+        """Show other lines, from the start unless ``keep``."""
+        if source is self._source or (isinstance(source, list) and source == self._source):
+            return
+        self._source = source
+        if not keep:
+            self._marked = None
+            self.scroll_to(0, 0, animate=False)
+        self._fold()
+
+    def grown(self) -> None:
+        """The source has more lines than before."""
+        self._fold()
+
+    def toggle_wrap(self) -> bool:
+        """Fold long lines, or stop folding them; returns whether they are folded now."""
+        self.wrap = not self.wrap
+        self.scroll_to(x=0, animate=False)
+        self._fold()
+        return self.wrap
+
+    def _fold(self) -> None:
+        cells = self.size.width
+        self._folded_at = cells
+        if self.wrap and cells > 8 and isinstance(self._source, Sequence) and len(self._source) <= _WRAPPED:
+            self._shown = [part for one in self._source for part in wrapped(one, cells)]
+        else:
+            self._shown = self._source
+        widest = cells
+        if self._shown is self._source:
+            widest = max(cells, MAX_CELLS if not isinstance(self._source, Sequence) else self._widest())
+        self.virtual_size = Size(widest, max(1, len(self._shown)))
+        self.refresh()
+
+    def _widest(self) -> int:
+        assert isinstance(self._source, Sequence)
+        return max((width(one) for one in self._source[:2000]), default=0)
+
+    def on_resize(self) -> None:
+        if self.size.width != self._folded_at:
+            self._fold()
+
+    def total(self) -> int:
+        return len(self._shown)
+
+    def render_line(self, y: int) -> Strip:
+        at = self.scroll_offset.y + y
+        cells = self.size.width
+        if at >= len(self._shown):
+            blank = at == 0 and not len(self._shown)
+            return strip_of(self, ((self.empty, "muted"),) if blank else (), cells)
+        of = self._shown[at]
+        left = self.scroll_offset.x
+        if left:
+            of = _from(of, left)
+        return strip_of(self, of, cells, chosen=at == self._marked)
+
+    def find(self, word: str, *, back: bool = False) -> bool:
+        """Go to the next (or previous) line that holds ``word``, around the end; False when none does."""
+        wanted, count = word.casefold(), len(self._shown)
+        start = self.scroll_offset.y if self._marked is None else self._marked + (-1 if back else 1)
+        step = -1 if back else 1
+        for i in range(count):
+            at = (start + i * step) % count
+            if wanted in plain(self._shown[at]).casefold():
+                self._marked = at
+                self.scroll_to(y=max(0, at - self.page() // 3), animate=False)
+                self.refresh()
+                return True
+        return False
+
+    def go_to(self, number: int) -> None:
+        """Go to a line by its number from 1."""
+        self._marked = min(max(0, number - 1), max(0, len(self._shown) - 1))
+        self.scroll_to(y=max(0, self._marked - self.page() // 3), animate=False)
+        self.refresh()
+
+    @property
+    def at_end(self) -> bool:
+        """Is the last line in sight?"""
+        return self.scroll_offset.y + self.page() >= len(self._shown)
+
+    def position(self) -> str:
+        """``12–34 of 340``."""
+        count = len(self._shown)
+        first = min(self.scroll_offset.y + 1, count)
+        return f"{first}–{min(count, self.scroll_offset.y + self.page())} of {count}" if count else "empty"
+
+    def current(self) -> str:
+        at = self.scroll_offset.y if self._marked is None else self._marked
+        return plain(self._shown[at]) if at < len(self._shown) else ""
+
+
+def _from(of: Line, cells: int) -> Line:
+    """The line without its first ``cells`` characters."""
+    kept = []
+    for text, role in of:
+        if cells >= len(text):
+            cells -= len(text)
+            continue
+        kept.append((text[cells:], role))
+        cells = 0
+    return tuple(kept)
+
+
+def scroller_of(widget: Widget | None) -> Scroller | None:
+    """The focused scroller, if that is what is focused."""
+    return widget if isinstance(widget, Scroller) else None
