@@ -15,7 +15,8 @@ from pydantic import ValidationError
 
 from runner.record.describe import count, delta_text, duration, number, score_text
 from runner.record.evaluation import means, rows_of, steps_of
-from runner.record.events import ProblemRow, TrainRow, TrajectoryStep
+from runner.record.events import ProblemRow, TrajectoryStep
+from runner.record.files import TrainRow
 from runner.record.rundir import RunDir
 from runner.record.state import INITIAL, CandidateState, RunState, validation_of
 from vibetui.files import names_inside, read_inside

@@ -11,7 +11,8 @@ from typing import Any
 from looking import settled, until, viewing
 
 from runner.record.describe import delta_text, duration, number, score_text
-from runner.record.events import Delta, Report, Score
+from runner.record.events import Delta, Score
+from runner.record.files import Report
 from runner.record.journal import load, verify
 from runner.record.rundir import RunDir
 from runner.report.document import build

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from runner.record.describe import count, duration, number
-from runner.record.events import TrainRow
+from runner.record.files import TrainRow
 from runner.record.state import INITIAL, CandidateState, RunState, chosen
 from vibetui.follow import View
 from vibetui.text import Line, line
