@@ -77,7 +77,7 @@ class LogScreen(Base):
 
     def _grow(self, *, first: bool = False) -> None:
         """Look whether the file grew; only the screen that is seen looks."""
-        if not self.is_current or self._log is None:
+        if not self.on_top or self._log is None:
             return
         view, lines = self.vibe.view, self.query_one(Lines)
         if self._tab == 2 and view is not None and self._log.name != self._file(view):

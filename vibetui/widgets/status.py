@@ -53,6 +53,11 @@ class ViewBlock(Block):
         self.view = view
         self.changed()
 
+    def seen_if(self, there: bool) -> None:
+        """Be there or not; said only where it changes, because saying it lays the whole screen out again."""
+        if self.display is not there:
+            self.display = there
+
 
 class Head(ViewBlock):
     """How the run is, what it is, what it does, and the two numbers that matter most."""
@@ -110,7 +115,7 @@ class Notice(ViewBlock):
     """One line of caveats, only where there are any."""
 
     def show(self, view: View) -> None:
-        self.display = bool(caveats(view))
+        self.seen_if(bool(caveats(view)))
         super().show(view)
 
     def build(self, cells: int, rows: int) -> list[Line]:
@@ -234,7 +239,7 @@ class Card(ViewBlock):
     """The result: validation → hidden, the difference with its interval, the gap. Only once it is in the journal."""
 
     def show(self, view: View) -> None:
-        self.display = view.state.hidden is not None or view.state.finished is not None
+        self.seen_if(view.state.hidden is not None or view.state.finished is not None)
         super().show(view)
 
     def build(self, cells: int, rows: int) -> list[Line]:
