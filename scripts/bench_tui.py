@@ -71,7 +71,8 @@ def write_run(run: RunDir, events: int, lines: int) -> Journal:
         ev.RunStarted(
             run=run.name, task="aime", problems="mini", model="tiny", agent="scripted", scope=("data",), seed=0,
             samples=1, profile="laptop", protocol="vibetraining",
-            budget=ev.BudgetLimits(wall_s=43_200.0, tokens=500_000), config_digest="d", boot_id="", version="0.1.0", comparable=True,
+            budget=ev.BudgetLimits(wall_s=43_200.0, tokens=500_000), config_digest="d", boot_id="",
+            version="0.1.0", comparable=True,
         )
     )  # fmt: skip
     every = max(10, events // 40)

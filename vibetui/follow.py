@@ -79,6 +79,7 @@ class Reader:
     def _begin(self) -> None:
         self.state = RunState()
         self._news: deque[News] = deque(maxlen=_KEPT)
+        self._told: tuple[News, ...] = ()
         self._tokens: list[tuple[float, int]] = []
         self._schema = 0
 
@@ -116,13 +117,19 @@ class Reader:
             state=self.state,
             how=liveness(self.run, self.state),
             held=holder_alive(self.run.lock_file),
-            news=tuple(self._news),
+            news=self._newest(),
             tokens=tuple(self._tokens),
             schema=self._schema,
             ready=ready,
             stopping=self.run.stop_requested(),
             age_s=self._age(),
         )
+
+    def _newest(self) -> tuple[News, ...]:
+        """The same tuple as before where nothing came, so that screens see at once that nothing did."""
+        if len(self._told) != len(self._news) or (self._news and self._told[-1] is not self._news[-1]):
+            self._told = tuple(self._news)
+        return self._told
 
     def _age(self) -> float:
         newest = self.state.t
