@@ -22,7 +22,7 @@ from runner.record.rundir import RunDir, holder_alive
 from runner.record.state import RunState
 
 POLL_S = 0.5
-_BATCH, _BATCH_S = 2000, 0.05
+_BATCH, _BATCH_S, _BREATH_S = 2000, 0.05, 0.01
 _KEPT = 500
 _CURVE = 4096
 _UNTOLD = (
@@ -171,8 +171,8 @@ class Feed(threading.Thread):
             if not more or time.monotonic() - posted >= POLL_S:
                 self._tell(self.reader.view(ready=not more))
                 posted = time.monotonic()
-            if not more:
-                self._over.wait(POLL_S)
+            # Between two batches the screen gets its turn: one interpreter lock serves both threads.
+            self._over.wait(_BREATH_S if more else POLL_S)
         self.reader.close()
 
     def _tell(self, view: View) -> None:
