@@ -230,7 +230,7 @@ class VibeApp(App[int], inherit_bindings=False):
         from vibetui.screens.ask import AskScreen
 
         words = [
-            "The agent, a training and a validation that run now are ended.",
+            "What runs now (agent, training, validation) is ended.",
             "Everything so far is kept; no hidden test is spent.",
             "S (or `runner resume`) goes on with the same budget.",
         ]

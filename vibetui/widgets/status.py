@@ -169,6 +169,13 @@ def used_line(state: RunState) -> Line:
 
 
 _M: Role = "muted"
+_PHASES = {
+    "starting": "starting: grader, engine, walls",
+    "waiting": "waits for this machine: another run holds it; the clock stands still",
+    "baseline": "the initial system is next",
+    "selecting": "the selection is settled",
+    "reporting": "the report is written",
+}
 
 
 def _beside(one: Line, other: Line, half: int) -> Line:
@@ -219,7 +226,7 @@ def now_line(state: RunState, cells: int, signs: Symbols) -> Line:
         saying = one_line(state.agent.saying, 160)
         if state.agent.running and saying:
             return line(label, ("agent  ", "muted"), saying)
-        return line(label, state.phase.replace("_", " "))
+        return line(label, _PHASES.get(state.phase, state.phase.replace("_", " ")))
     about = one_line(job.candidate or job.id, 12)
     unit = "step" if job.verb == "train" else "problem"
     steps = f", {unit} {count(progress.done)}/{count(progress.total)}" if progress.total else ""
