@@ -229,9 +229,11 @@ class VibeApp(App[int], inherit_bindings=False):
         """Ask whether to stop; yes leaves a request that the run honours and records."""
         from vibetui.screens.ask import AskScreen
 
+        claimed = self.view is not None and self.view.state.outcome.claimed is not None
         words = [
             "What runs now (agent, training, validation) is ended.",
-            "Everything so far is kept; no hidden test is spent.",
+            "Everything so far is kept; "
+            + ("the claimed hidden test stays claimed." if claimed else "no hidden test is spent."),
             "S (or `runner resume`) goes on with the same budget.",
         ]
         self.push_screen(AskScreen("stop this run?", words, "stop it", self._stop))
