@@ -279,8 +279,9 @@ class VibeApp(App[int], inherit_bindings=False):
         return "no runs here. Press n, or type: vibetui start --task aime    A look first: vibetui demo"
 
     def tell(self, text: str) -> None:
-        """Say something for a moment."""
+        """Say something for a moment; what was said before gives way."""
         text = one_line(text, 200)
+        self.clear_notifications()
         self.notify(theme.to_ascii(text) if self.ascii_only else text, markup=False)
 
     def copy(self, text: str) -> None:

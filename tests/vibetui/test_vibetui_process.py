@@ -176,3 +176,11 @@ def test_the_demo_is_a_live_run_and_lasts_less_than_a_minute(tmp_path: Path) -> 
     assert liveness(replay.run_dir) is Liveness.LIVE
     replay.stop()
     assert not replay.is_alive()
+
+
+def test_the_mouse_is_left_to_the_terminal_where_that_was_asked_for(recorded: RunDir, tmp_path: Path) -> None:
+    with Terminal([str(recorded.path), "--no-mouse", "--ascii"], tmp_path) as terminal:
+        terminal.until("candidates of")
+        terminal.press("q")
+        assert terminal.ended() == 0
+    assert b"?1000h" not in terminal.everything and terminal.everything.isascii()
