@@ -229,9 +229,11 @@ class VibeApp(App[int], inherit_bindings=False):
         """Ask whether to stop; yes leaves a request that the run honours and records."""
         from vibetui.screens.ask import AskScreen
 
+        claimed = self.view is not None and self.view.state.outcome.claimed is not None
         words = [
-            "The agent, a training and a validation that run now are ended.",
-            "Everything so far is kept; no hidden test is spent.",
+            "What runs now (agent, training, validation) is ended.",
+            "Everything so far is kept; "
+            + ("the claimed hidden test stays claimed." if claimed else "no hidden test is spent."),
             "S (or `runner resume`) goes on with the same budget.",
         ]
         self.push_screen(AskScreen("stop this run?", words, "stop it", self._stop))
@@ -277,8 +279,9 @@ class VibeApp(App[int], inherit_bindings=False):
         return "no runs here. Press n, or type: vibetui start --task aime    A look first: vibetui demo"
 
     def tell(self, text: str) -> None:
-        """Say something for a moment."""
+        """Say something for a moment; what was said before gives way."""
         text = one_line(text, 200)
+        self.clear_notifications()
         self.notify(theme.to_ascii(text) if self.ascii_only else text, markup=False)
 
     def copy(self, text: str) -> None:

@@ -22,7 +22,7 @@ from runner.record.rundir import RunDir, holder_alive
 from runner.record.state import RunState
 
 POLL_S = 0.5
-_BATCH, _BATCH_S = 2000, 0.05
+_BATCH, _BATCH_S, _BREATH_S = 2000, 0.05, 0.01
 _KEPT = 500
 _CURVE = 4096
 _UNTOLD = (
@@ -79,6 +79,7 @@ class Reader:
     def _begin(self) -> None:
         self.state = RunState()
         self._news: deque[News] = deque(maxlen=_KEPT)
+        self._told: tuple[News, ...] = ()
         self._tokens: list[tuple[float, int]] = []
         self._schema = 0
 
@@ -116,13 +117,19 @@ class Reader:
             state=self.state,
             how=liveness(self.run, self.state),
             held=holder_alive(self.run.lock_file),
-            news=tuple(self._news),
+            news=self._newest(),
             tokens=tuple(self._tokens),
             schema=self._schema,
             ready=ready,
             stopping=self.run.stop_requested(),
             age_s=self._age(),
         )
+
+    def _newest(self) -> tuple[News, ...]:
+        """The same tuple as before where nothing came, so that screens see at once that nothing did."""
+        if len(self._told) != len(self._news) or (self._news and self._told[-1] is not self._news[-1]):
+            self._told = tuple(self._news)
+        return self._told
 
     def _age(self) -> float:
         newest = self.state.t
@@ -164,8 +171,8 @@ class Feed(threading.Thread):
             if not more or time.monotonic() - posted >= POLL_S:
                 self._tell(self.reader.view(ready=not more))
                 posted = time.monotonic()
-            if not more:
-                self._over.wait(POLL_S)
+            # Between two batches the screen gets its turn: one interpreter lock serves both threads.
+            self._over.wait(_BREATH_S if more else POLL_S)
         self.reader.close()
 
     def _tell(self, view: View) -> None:

@@ -41,7 +41,7 @@ def start(words: Sequence[str], runs: Path) -> RunDir:
             if run.path not in before and (holder_alive(run.lock_file) or _names(said, run)):
                 return run
         if ended is not None:
-            raise StartError(_last_words(said) or f"runner ended with status {ended}")
+            raise _refused(said, ended)
         time.sleep(_LOOK_S)
     raise StartError(f"no run folder after {_WAIT_S:.0f} s; see {said}")
 
@@ -54,7 +54,7 @@ def resume(run: RunDir) -> None:
         if holder_alive(run.lock_file):
             return
         if child.poll() is not None:
-            raise StartError(_last_words(said) or f"runner ended with status {child.returncode}")
+            raise _refused(said, child.returncode)
         time.sleep(_LOOK_S)
     raise StartError(f"not resumed after {_WAIT_S:.0f} s; see {said}")
 
@@ -84,6 +84,13 @@ def _text(said: Path) -> str:
         return said.read_bytes()[:65536].decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def _refused(said: Path, status: int | None) -> StartError:
+    """What the child said, once; its file is not needed any more."""
+    words = _last_words(said) or f"runner ended with status {status}"
+    said.unlink(missing_ok=True)
+    return StartError(words)
 
 
 def _last_words(said: Path) -> str:

@@ -24,7 +24,7 @@ LONG = "x\x1b[31m" * 150_000
 ALLOWED = re.compile(
     rb"\x1b\[[0-9;]*m"  # colours
     rb"|\x1b\[[0-9;]*[HJK]|\x1b\[\?[0-9;]+[hl]|\x1b\[\?[0-9]+\$p|\x1b\[[<>=][0-9;]*u|\x1b\[[0-9;]*[tn]"
-    rb"|\x1b\[\?[0-9;]*[u$c]|\x1b\[c|\x1b\[[0-9 ]*q|\x1b[78=>]|\r|\n|\x1b\]22;[a-z-]+\x07"  # the last: Textual's pointer
+    rb"|\x1b\[\?[0-9;]*[u$c]|\x1b\[c|\x1b\[[0-9 ]*q|\x1b[78=>]|\r|\n|\x1b\]22;[a-z-]+\x07"
 )
 SCREENS = (
     ("2", "events"),

@@ -64,8 +64,9 @@ async def test_each_candidate_has_the_numbers_of_the_report(recorded: RunDir, tm
     async with viewing(recorded, tmp_path, (120, 36)) as pilot:
         await pilot.press("3")
         seen = await settled(pilot)
+    table = seen.partition("hypothesis")[2].splitlines()
     for candidate in report.candidates:
-        row = next(line for line in seen.splitlines() if f" {candidate.id} " in line)
+        row = next(line for line in table if f" {candidate.id} " in line)
         score = candidate.validation
         assert score is not None
         assert f" {number(score.score * 100)} " in row

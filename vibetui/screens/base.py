@@ -86,6 +86,11 @@ class Base(Screen[None], inherit_bindings=False):
         """The app, by its own type."""
         return cast("VibeApp", self.app)
 
+    @property
+    def on_top(self) -> bool:
+        """Is this the screen that is seen? Textual's ``is_current`` is true for the one behind it, too."""
+        return self.app.screen is self
+
     def compose(self) -> ComposeResult:
         yield Small(id="small")
         yield Head(id="head")

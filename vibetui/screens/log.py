@@ -7,7 +7,7 @@ from textual.containers import Container
 
 from vibetui import detail
 from vibetui.files import LogFile
-from vibetui.follow import View
+from vibetui.follow import News, View
 from vibetui.screens.base import Base, bindings
 from vibetui.screens.candidate import Tabs
 from vibetui.screens.run import news_lines
@@ -29,6 +29,7 @@ class LogScreen(Base):
         super().__init__()
         self._tab, self._follow = tab, True
         self._log: LogFile | None = None
+        self._news: tuple[News, ...] | None = None
 
     def body(self) -> ComposeResult:
         yield Tabs(TABS, id="tabs")
@@ -47,9 +48,11 @@ class LogScreen(Base):
     def show(self, view: View) -> None:
         if self._tab == 0:
             lines = self.query_one(Lines)
-            lines.show(news_lines(view.news), keep=True)
-            if self._follow:
-                lines.last()
+            if view.news is not self._news:
+                self._news = view.news
+                lines.show(news_lines(view.news), keep=True)
+                if self._follow:
+                    lines.last()
             self._said()
 
     def _turn(self, to: int) -> None:
@@ -61,6 +64,7 @@ class LogScreen(Base):
         view, lines = self.vibe.view, self.query_one(Lines)
         if to == 0 or view is None:
             lines.show([])
+            self._news = None
             self._again()
         else:
             name = self._file(view)
@@ -77,7 +81,7 @@ class LogScreen(Base):
 
     def _grow(self, *, first: bool = False) -> None:
         """Look whether the file grew; only the screen that is seen looks."""
-        if not self.is_current or self._log is None:
+        if not self.on_top or self._log is None:
             return
         view, lines = self.vibe.view, self.query_one(Lines)
         if self._tab == 2 and view is not None and self._log.name != self._file(view):

@@ -75,6 +75,12 @@ def _status(state: RunState, one: CandidateState) -> str:
     return one.status
 
 
+def _status_key(state: RunState) -> object:
+    """What the row of a candidate that is being validated shows of its progress."""
+    job = state.current
+    return state.work.progress if job is not None and job.verb == "validate" else None
+
+
 def news_lines(news: tuple[News, ...]) -> list[Line]:
     """Events in words, oldest first."""
     return [line((f" {clock(one.el)}  ", "muted"), (one.text, _TONES[one.tone])) for one in news]
@@ -91,6 +97,8 @@ class RunScreen(Base):
         self._filter_word = ""
         self._follow = True
         self._alone = ""
+        self._news: tuple[News, ...] | None = None
+        self._rows: tuple[object, ...] | None = None
 
     def body(self) -> ComposeResult:
         yield Gauges(id="gauges")
@@ -111,12 +119,18 @@ class RunScreen(Base):
         self.query_one(Gauges).show(view)
         self.query_one(Card).show(view)
         self.query_one(ValidationChart).show(view)
-        events = self.query_one("#events", Lines)
-        stick = events.at_end or not events.total()
-        events.show(news_lines(view.news), keep=True)
-        if stick:
-            events.last()
-        self._fill(view)
+        if view.news is not self._news:
+            self._news = view.news
+            events = self.query_one("#events", Lines)
+            stick = events.at_end or not events.total()
+            events.show(news_lines(view.news), keep=True)
+            if stick:
+                events.last()
+        state = view.state
+        seen = (state.trials, state.outcome, view.run, self._filter_word, self._follow, _status_key(state))
+        if self._rows is None or any(old is not new for old, new in zip(self._rows, seen, strict=True)):
+            self._rows = seen
+            self._fill(view)
 
     def _fill(self, view: View) -> None:
         table = self.query_one("#candidates", Table)

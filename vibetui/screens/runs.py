@@ -120,7 +120,7 @@ class RunsScreen(Base):
 
     def look(self) -> None:
         """Look at the folder again, while this is the screen that is seen."""
-        if self.is_current:
+        if self.on_top:
             self.run_worker(self._look, thread=True, exclusive=True, group="runs")
 
     def _look(self) -> None:

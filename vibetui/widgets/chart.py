@@ -114,10 +114,16 @@ class ValidationChart(Block):
     view: View | None = None
     axis: Axis = "time"
     zoom: Zoom = "fit"
+    _drawn_el = 0.0
 
     def show(self, view: View) -> None:
-        """Show another moment of the run."""
-        self.view = view
+        """Show another moment of the run; time alone redraws only where it moves the axis by half a cell or so."""
+        old, self.view = self.view, view
+        if old is not None and self._built is not None and self._built_for == self.size:
+            kept = old.state.trials is view.state.trials and old.state.outcome is view.state.outcome
+            if kept and old.run == view.run and view.state.el < self._drawn_el * 1.004 and old.how == view.how:
+                return
+        self._drawn_el = view.state.el
         self.border_title_text()
         self.changed()
 

@@ -64,14 +64,14 @@ class Block(Widget):
         raise NotImplementedError
 
     def changed(self) -> None:
-        """Draw anew, but only where the lines became others; a hidden block is left for when it is seen."""
-        if self._built is not None and self._built_for == self.size and self.is_on_screen:
-            lines = self.build(self.size.width, self.size.height)
-            if lines == self._built:
+        """Draw anew, but only where the lines became others; what is not in sight is drawn when it comes there."""
+        old, self._built = self._built, None
+        if not self.display or not self.size:
+            return
+        if old is not None and self._built_for == self.size:
+            self._built = self.build(self.size.width, self.size.height)
+            if self._built == old:
                 return
-            self._built = lines
-        else:
-            self._built = None
         self.refresh()
 
     def lines(self) -> list[Line]:

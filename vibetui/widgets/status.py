@@ -53,6 +53,11 @@ class ViewBlock(Block):
         self.view = view
         self.changed()
 
+    def seen_if(self, there: bool) -> None:
+        """Be there or not; said only where it changes, because saying it lays the whole screen out again."""
+        if self.display is not there:
+            self.display = there
+
 
 class Head(ViewBlock):
     """How the run is, what it is, what it does, and the two numbers that matter most."""
@@ -110,7 +115,7 @@ class Notice(ViewBlock):
     """One line of caveats, only where there are any."""
 
     def show(self, view: View) -> None:
-        self.display = bool(caveats(view))
+        self.seen_if(bool(caveats(view)))
         super().show(view)
 
     def build(self, cells: int, rows: int) -> list[Line]:
@@ -164,6 +169,13 @@ def used_line(state: RunState) -> Line:
 
 
 _M: Role = "muted"
+_PHASES = {
+    "starting": "starting: grader, engine, walls",
+    "waiting": "waits for this machine: another run holds it; the clock stands still",
+    "baseline": "the initial system is next",
+    "selecting": "the selection is settled",
+    "reporting": "the report is written",
+}
 
 
 def _beside(one: Line, other: Line, half: int) -> Line:
@@ -214,7 +226,7 @@ def now_line(state: RunState, cells: int, signs: Symbols) -> Line:
         saying = one_line(state.agent.saying, 160)
         if state.agent.running and saying:
             return line(label, ("agent  ", "muted"), saying)
-        return line(label, state.phase.replace("_", " "))
+        return line(label, _PHASES.get(state.phase, state.phase.replace("_", " ")))
     about = one_line(job.candidate or job.id, 12)
     unit = "step" if job.verb == "train" else "problem"
     steps = f", {unit} {count(progress.done)}/{count(progress.total)}" if progress.total else ""
@@ -234,7 +246,7 @@ class Card(ViewBlock):
     """The result: validation → hidden, the difference with its interval, the gap. Only once it is in the journal."""
 
     def show(self, view: View) -> None:
-        self.display = view.state.hidden is not None or view.state.finished is not None
+        self.seen_if(view.state.hidden is not None or view.state.finished is not None)
         super().show(view)
 
     def build(self, cells: int, rows: int) -> list[Line]:
