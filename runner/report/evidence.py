@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from grader.commit import file_name
-from grader.protocol import ProblemRow, TrajectoryStep
+from grader.protocol import ProblemRow, Score, TrajectoryStep
 from isolation.clean import clean
 from runner.record.files import TrainRow
 from runner.record.journal import JournalError
@@ -63,10 +63,10 @@ def rewards(folder: Path, *, samples: int) -> Rewards | None:
     return grouped if fits else None
 
 
-def reasons(folder: Path) -> dict[str, str]:
-    """Why each problem's first sample got its reward: match, mismatch, timeout, …; clean words."""
-    rows = _rows(folder / "problems.jsonl", ProblemRow)
-    return {row.problem: clean(row.reason, 40) for row in rows if row.sample == 0}
+def agrees(rows: Rewards, score: Score) -> bool:
+    """Do the rows give the recorded score?"""
+    total = sum(sum(values) for values in rows.values())
+    return len(rows) == score.n and abs(total / (score.n * score.samples) - score.score) < 1e-6
 
 
 def trajectory(folder: Path, problem: str) -> list[TrajectoryStep]:

@@ -110,10 +110,11 @@ class Spread:
     high: float | None
 
 
-def spread(values: Sequence[float]) -> Spread | None:
+def spread(values: Sequence[float], *, least: float = -1.0, most: float = 1.0) -> Spread | None:
     """Mean, standard error and t-interval over runs (seeds); None of nothing. Non-finite values do not count.
 
-    The interval is over seeds only: runs on the same hidden problems share the luck of those problems.
+    ``least`` and ``most`` are the ends of what a mean, and so its interval, can be. The interval is over seeds only:
+    runs on the same hidden problems share the luck of those problems.
     """
     known = [value for value in values if math.isfinite(value)]
     if not known:
@@ -124,7 +125,7 @@ def spread(values: Sequence[float]) -> Spread | None:
     variance = math.fsum((value - mean) ** 2 for value in known) / (len(known) - 1)
     sem = math.sqrt(variance / len(known))
     half = t95(len(known) - 1) * sem
-    return Spread(len(known), mean, sem, mean - half, mean + half)
+    return Spread(len(known), mean, sem, max(least, mean - half), min(most, mean + half))
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,15 +95,9 @@ def _validation_rewards(run: RunDir, state: RunState, samples: int) -> dict[str,
             rows = evidence.rewards(run.evaluation(candidate.eval), samples=samples)
         except JournalError:
             continue
-        if rows is not None and _agrees(rows, samples, score.score, score.n):
+        if rows is not None and evidence.agrees(rows, score):
             found[candidate.id] = rows
     return found
-
-
-def _agrees(rows: Rewards, samples: int, score: float, n: int) -> bool:
-    """Do the rows give the recorded score? Problems without any row are added as zeros by the score, not by us."""
-    total = sum(sum(values) for values in rows.values())
-    return len(rows) == n and abs(total / (n * samples) - score) < 1e-6
 
 
 def _decision(
@@ -149,8 +143,7 @@ def _hidden(run: RunDir, state: RunState) -> Pair | None:
     after = evidence.rewards(run.hidden / "selected", samples=samples)
     if before is None or after is None or set(before) != set(after):
         return None
-    agrees = _agrees(before, samples, known.initial.score, known.initial.n)
-    agrees = agrees and _agrees(after, samples, known.selected.score, known.selected.n)
+    agrees = evidence.agrees(before, known.initial) and evidence.agrees(after, known.selected)
     return paired(before, after, samples) if agrees else None
 
 

@@ -163,12 +163,8 @@ def test_publish_writes_everything_and_says_where(tmp_path: Path) -> None:
     assert names == {"report.html", "report.md", "report.json"} | pictures
     assert all(path.stat().st_size > 100 for path in files)
     assert {path.relative_to(run.report).as_posix() for path in run.report.rglob("*") if path.is_file()} == names
-
-
-def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
-    run = a_good_run(tmp_path)
-    first = {path: path.read_bytes() for path in publish(run, load(run.journal_file))}
-    assert {path: path.read_bytes() for path in publish(run, load(run.journal_file))} == first
+    first = {path: path.read_bytes() for path in files}
+    assert {path: path.read_bytes() for path in publish(run, load(run.journal_file))} == first  # no clock, no chance
 
 
 def test_a_run_that_only_began_has_a_page(tmp_path: Path) -> None:
@@ -188,5 +184,8 @@ def test_a_figure_inside_a_page_takes_the_colours_of_the_page(tmp_path: Path) ->
 
 
 def test_the_command_line_does_not_pay_for_figures() -> None:
-    code = "import sys, runner.cli, runner.commands, runner.report.document; sys.exit(bool({'matplotlib', 'jinja2', 'numpy'} & set(sys.modules)))"
+    code = (
+        "import sys, runner.cli, runner.commands, runner.report.document;"
+        "sys.exit(bool({'matplotlib', 'jinja2', 'numpy'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == 0

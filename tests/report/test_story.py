@@ -1,4 +1,4 @@
-"""What a run did, read from its folder: comparisons, gains and losses, the luck of the choice; and total on bad files."""
+"""What a run did, read from its folder: comparisons, gains and losses, luck; total on bad files."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_bare_journal_still_tells_its_story(tmp_path: Path) -> None:
 
     story = told(write_run(tmp_path))
     assert story.rewards == {} and story.hidden is None and story.optimism is None
-    assert list(sureness(story))[0].startswith("HIDDEN, c03 against P0: +21.5")
+    assert next(sureness(story)).startswith("HIDDEN, c03 against P0: +21.5")
 
 
 def test_an_evaluation_with_a_row_twice_is_not_used(tmp_path: Path) -> None:
