@@ -21,8 +21,8 @@ examples:
 Start here: `runner --task aime --dry-run` prints what would run, and runs nothing.
 """
 COMMANDS = (
-    "status", "ls", "watch", "resume", "stop", "report", "leaderboard", "compare", "matrix", "tasks", "prepare",
-    "doctor",
+    "status", "ls", "watch", "resume", "stop", "report", "leaderboard", "compare", "matrix", "reference",
+    "tasks", "prepare", "doctor",
 )  # fmt: skip
 
 
@@ -81,6 +81,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         "leaderboard": "Systems compared over many runs: hidden results, costs, searches.",
         "compare": "Two candidates (RUN:c03, or c03 of the newest run) or two runs, problem by problem.",
         "matrix": "Agents × tasks × scopes × seeds, one run after another; the same command goes on after a stop.",
+        "reference": "Evaluate a fixed model as it is: the line that runs are seen against.",
         "tasks": "The tasks, their problem sets and budgets.",
         "prepare": "Get what a run needs: the model environment, a model, a data set.",
         "doctor": "Check the walls of this machine and say how to mend what is missing.",
@@ -92,7 +93,9 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         sub.add_argument("--no-wait", action="store_true", help="fail when another run holds this machine")
     if command in _MANY:
         _MANY[command](sub)
-    if command == "prepare":
+    if command == "reference":
+        _run_arguments(sub)
+    elif command == "prepare":
         from runner.prepare import add_arguments
 
         add_arguments(sub)

@@ -60,6 +60,19 @@ def flags_of(args: argparse.Namespace) -> Flags:
     )
 
 
+def reference(args: argparse.Namespace) -> int:
+    """``runner reference --task T --model M``: a fixed system, evaluated like the selected one of a run."""
+    from runner import reference as references
+    from runner.resolve import resolve
+
+    config = resolve(flags_of(args))
+    if args.dry_run:
+        return _dry_run(references.as_reference(config), args.json)
+    runs = Path(args.runs).absolute()
+    _leave_root(config, runs, _same_command())
+    return _to_its_end(references.start(config, runs, wait=not args.no_wait, as_json=args.json))
+
+
 def resume(args: argparse.Namespace) -> int:
     """``runner resume [RUN]``."""
     from runner import loop

@@ -48,13 +48,16 @@ def _sections(
     if not every:
         yield "no runs"
     for board in every:
-        yield heading.format(_title(board)) + draw(HEAD, [_row(entry) for entry in board.entries])
+        shown = (*board.entries, *board.references)
+        yield heading.format(_title(board)) + draw(HEAD, [_row(entry) for entry in shown])
         yield "\n".join(_remarks(board)) + "\n"
     if len(every) > 1:
         rows = [[*_names(m.system), percent(m.hidden), delta_text(m.delta), f"{m.n} of {m.of}"] for m in over]
         yield heading.format("Mean over benchmarks") + draw(MEAN_HEAD, rows)
     if table.settings:
-        yield heading.format("Searches, on VALIDATION") + draw(("", "", "mark"), _searches(table, published))
+        yield heading.format("Searches, on VALIDATION") + draw(
+            ("", "value", *(["published, not run here"] if published else [])), _searches(table, published)
+        )
     if published:
         rows = [[f"{item.title} [published]", item.value, item.source, item.where] for item in published]
         yield heading.format("Published, not run here") + draw(("figure", "value", "source", "where"), rows)
@@ -95,6 +98,8 @@ def _row(entry: Entry) -> list[str]:
 
 
 def _remarks(board: Board) -> Iterator[str]:
+    if board.references:
+        yield "reference: a fixed system, evaluated as it is, ranked nowhere"
     if board.initial is not None:
         yield f"P0 on hidden problems: {spread_text(board.initial)}, over the runs"
     if board.hidden_leader is not None and board.validation_leader is not None:
@@ -116,7 +121,8 @@ def _searches(table: Searches, published: Sequence[Published]) -> list[list[str]
         ("", "median time", duration(None if table.hours is None else table.hours * 3600)),
         *(("", f"median gain on {name}", _gain(first, initial)) for name, first, initial in table.gains),
     ]
-    return [[title, value, f"published: {known[key].value}" if key in known else ""] for key, title, value in rows]
+    beside = [[known[key].value if key in known else "–"] if published else [] for key, _, _ in rows]
+    return [[title, value, *more] for (_, title, value), more in zip(rows, beside, strict=True)]
 
 
 def _gain(first: float | None, initial: float | None) -> str:
@@ -125,7 +131,9 @@ def _gain(first: float | None, initial: float | None) -> str:
 
 def as_csv(every: Sequence[Board]) -> str:
     """One row per system and benchmark; scores in 0…1."""
-    return csv_table(CSV_HEAD, [_csv_row(board, entry) for board in every for entry in board.entries])
+    return csv_table(
+        CSV_HEAD, [_csv_row(board, entry) for board in every for entry in (*board.entries, *board.references)]
+    )
 
 
 def _csv_row(board: Board, entry: Entry) -> list[Cell]:
@@ -152,12 +160,13 @@ def as_json(
                 "validation_leader": asdict(board.validation_leader) if board.validation_leader else None,
                 "hidden_leader": asdict(board.hidden_leader) if board.hidden_leader else None,
                 "entries": [_entry(entry) for entry in board.entries],
+                "references": [_entry(entry) for entry in board.references],
             }
             for board in every
         ],
         "means": [asdict(mean) for mean in over],
         "searches": asdict(table),
-        "published": [asdict(item) for item in published],
+        "published": [item.model_dump() for item in published],
     }
 
 

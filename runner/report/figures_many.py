@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from runner.record.describe import letters
+from runner.record.describe import count, letters
 from runner.report.gather import Summary, System
 from runner.report.leaderboard import Board
-from runner.report.plot import COMPONENT, FAINT, HIDDEN, INK, PAPER, SOFT, VALIDATION, Picture, draw, percent_axis
+from runner.report.plot import COMPONENT, FAINT, GOOD, HIDDEN, INK, PAPER, SOFT, VALIDATION, Picture, draw, percent_axis
 from runner.report.statistics import pareto
 from tasks.spec import COMPONENTS, LETTERS
 
@@ -54,6 +54,12 @@ def _cost(name: str, board: Board) -> Picture:
             axes.axhline(board.initial.mean, color=SOFT, linewidth=1.0, linestyle=(0, (5, 4)))
             axes.annotate("P0", (0.0, board.initial.mean), xycoords=("axes fraction", "data"), xytext=(4, 4),
                           textcoords="offset points", color=SOFT, fontsize=8.5)  # fmt: skip
+        for entry in board.references:
+            if entry.hidden is not None:
+                axes.axhline(entry.hidden.mean, color=GOOD, linewidth=1.0, linestyle=(0, (1, 2)))
+                axes.annotate(f"reference {entry.system.model}", (1.0, entry.hidden.mean), xytext=(-4, 4), ha="right",
+                              xycoords=("axes fraction", "data"), textcoords="offset points", color=GOOD,
+                              fontsize=8.5)  # fmt: skip
         if len(front) > 1:
             axes.step(*zip(*(points[key] for key in front), strict=True), where="post", color=HIDDEN, alpha=0.4)
         for i, entry in enumerate(tested):
@@ -69,6 +75,8 @@ def _cost(name: str, board: Board) -> Picture:
         axes.set_xlabel("tokens of the researcher, median" if tokens else "hours of budget, median")
         percent_axis(axes, "HIDDEN score, mean", low=-0.02, high=1.04)
         axes.margins(x=0.18)
+        if tokens:
+            axes.xaxis.set_major_formatter(lambda value, _: count(int(value)) if value >= 0 else "")
 
     words = "Cost against the score on hidden problems; filled and joined: no other system is cheaper and better."
     return draw(name, "What a score costs", words, (7.4, 3.7), paint)
@@ -103,7 +111,7 @@ def _searches(name: str, runs: Sequence[Summary]) -> Picture:
             ("D", HIDDEN, "HIDDEN"),
         ):
             axes.plot([], [], marker=marker, linestyle="none", color=colour, label=label)
-        axes.legend(loc="upper left", ncols=3, bbox_to_anchor=(0, 1.12), handletextpad=0.2)
+        axes.legend(loc="lower left", ncols=3, bbox_to_anchor=(0, 1.0), handletextpad=0.2)
 
     words = "Every valid validation of every run, a star on the selected, a diamond for its hidden test, a dash for P0."
     return draw(name, "How the searches went", words, (7.4, 3.7), paint)
@@ -117,16 +125,16 @@ def _components(name: str, board: Board, runs: Sequence[Summary]) -> Picture:
         for y, system in enumerate(reversed(systems)):
             mine = [run.merit.designs for run in runs if run.system == system]
             for k, part in enumerate(COMPONENTS):
-                count = sum(designs.get(part, 0) for designs in mine) / max(1, len(mine))
+                moved = sum(designs.get(part, 0) for designs in mine) / max(1, len(mine))
                 at = y + 0.22 * (1 - k)
-                axes.barh([at], [count], height=0.2, color=COMPONENT[part])
+                axes.barh([at], [moved], height=0.2, color=COMPONENT[part])
         axes.set_yticks(range(len(systems)), [_label(system) for system in reversed(systems)])
         axes.set_xlabel("candidates a run that moved it, mean")
         axes.grid(visible=True, axis="x", color=FAINT)
         axes.grid(visible=False, axis="y")
         for part in COMPONENTS:
             axes.plot([], [], marker="s", linestyle="none", color=COMPONENT[part], label=f"{part} ({LETTERS[part]})")
-        axes.legend(loc="upper left", ncols=3, bbox_to_anchor=(0, 1.0 + 0.35 / max(1, len(systems))), handletextpad=0.2)
+        axes.legend(loc="lower left", ncols=3, bbox_to_anchor=(0, 1.0), handletextpad=0.2)
 
     words = "How many candidates a run moved data, trainer and harness, on average, by system."
     return draw(name, "What was moved", words, (7.4, 0.9 + 0.55 * len(systems)), paint)
@@ -138,7 +146,7 @@ def _leaders(name: str, board: Board) -> Picture:
 
     def paint(axes: Axes) -> None:
         axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1.2)
-        for entry in both:
+        for n, entry in enumerate(sorted(both, key=lambda item: item.hidden.mean if item.hidden else 0.0)):
             if entry.hidden is None or entry.validation is None:
                 continue
             leads = [board.validation_leader == entry.system, board.hidden_leader == entry.system]
@@ -147,7 +155,7 @@ def _leaders(name: str, board: Board) -> Picture:
             axes.plot(*([value] for value in at), marker="*" if any(leads) else "o", color=HIDDEN if leads[1] else SOFT,
                       markersize=13 if any(leads) else 7, markeredgecolor=PAPER, linestyle="none")  # fmt: skip
             text = _label(entry.system) + (f" (leads on {says})" if says else "")
-            right = at[0] > 0.6
+            right = n % 2 == 1 and at[0] > 0.35  # neighbours by height take turns
             axes.annotate(text, at, xytext=(-8 if right else 8, -3), textcoords="offset points", fontsize=8,
                           ha="right" if right else "left", color=INK if says else SOFT)  # fmt: skip
         percent_axis(axes, "HIDDEN score, mean", low=-0.02, high=1.02)

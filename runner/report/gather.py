@@ -20,6 +20,7 @@ from runner.record.state import RunState, integrity_count, valid, validation_of
 from runner.report.figures_of_merit import Merit, measure
 from tasks.spec import COMPONENTS, Component
 
+REFERENCE = "reference"  # the agent of a run in which nobody researches: a fixed system, evaluated as it is
 _KEPT = frozenset(
     {
         b"run_started", b"isolation_checked", b"task_loaded", b"run_resumed", b"candidate_created",

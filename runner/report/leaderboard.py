@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from runner.report.gather import Benchmark, Summary, System
+from runner.report.gather import REFERENCE, Benchmark, Summary, System
 from runner.report.statistics import Spread, median, spread
 
 
@@ -39,10 +39,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """All systems on one benchmark, best hidden mean first. ``initial``: P0 on hidden problems, over the runs."""
+    """All systems on one benchmark, best hidden mean first. ``references`` are fixed systems: shown beside, ranked
+    nowhere. ``initial``: P0 on hidden problems, over the runs."""
 
     benchmark: Benchmark
     entries: tuple[Entry, ...]
+    references: tuple[Entry, ...]
     initial: Spread | None
     validation_leader: System | None
     hidden_leader: System | None
@@ -77,13 +79,16 @@ def _board(benchmark: Benchmark, runs: list[Summary]) -> Board:
     by_system: dict[System, list[Summary]] = {}
     for run in runs:
         by_system.setdefault(run.system, []).append(run)
-    entries = sorted((_entry(system, mine) for system, mine in by_system.items()), key=_rank)
+    every = sorted((_entry(system, mine) for system, mine in by_system.items()), key=_rank)
+    entries = [entry for entry in every if entry.system.agent != REFERENCE]
     tested = [entry for entry in entries if entry.hidden is not None]
     validated = [entry for entry in entries if entry.validation is not None]
-    first = [run.hidden_initial.score for run in runs if run.tested and run.hidden_initial]
+    searched = [run for run in runs if run.tested and run.system.agent != REFERENCE]
+    first = [run.hidden_initial.score for run in searched if run.hidden_initial]
     return Board(
         benchmark,
         tuple(entries),
+        tuple(entry for entry in every if entry.system.agent == REFERENCE),
         initial=spread(first, least=0.0),
         validation_leader=max(validated, key=lambda e: _mean(e.validation)).system if validated else None,
         hidden_leader=tested[0].system if tested else None,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from runner.report.figures_of_merit import after_peak
-from runner.report.gather import Summary
+from runner.report.gather import REFERENCE, Summary
 from runner.report.statistics import Fraction, fraction, median
 
 
@@ -73,9 +73,11 @@ def _gains(settings: Sequence[Setting]) -> Iterator[tuple[str, float | None, flo
 
 
 def settings_of(runs: Iterable[Summary]) -> list[Setting]:
-    """Each run as a setting: P0 and its candidates on validation, invalid ones counted as such."""
+    """Each run with a search as a setting: P0 and its candidates on validation, invalid ones counted as such."""
     found = []
     for run in runs:
+        if run.system.agent == REFERENCE:
+            continue
         scores: list[float | None] = [score for _, score in run.points]
         invalid: list[float | None] = [None] * (run.merit.attempts - len(scores))
         found.append(

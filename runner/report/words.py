@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from grader.protocol import Delta
 from runner.record.describe import count, delta_text, foreign, number
 from runner.record.state import INITIAL, validation_of
+from runner.report.gather import REFERENCE
 from runner.report.statistics import Fraction, Pair, Spread, unpaired_delta
 from runner.report.story import Story
 
@@ -70,6 +71,8 @@ def conclusion(story: Story) -> str:
     hidden, merit = story.state.hidden, story.merit
     if hidden is None:
         return "No hidden test: the run has no result yet."
+    if story.state.selected is not None and story.state.selected.policy == REFERENCE:
+        return "A reference: a fixed system, evaluated as it is. Nobody searched, so there is no gain."
     if hidden.candidate == INITIAL:
         return "The initial system itself was selected: no gain by definition."
     holds_zero = hidden.delta.low <= 0 <= hidden.delta.high

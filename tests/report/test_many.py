@@ -96,7 +96,9 @@ def test_the_leaderboard_command(tmp_path: Path, capsys: pytest.CaptureFixture[s
     rows = list(csv.DictReader(io.StringIO(printed(capsys, "leaderboard", "--runs", str(tmp_path), "--as", "csv"))))
     assert float(rows[0]["hidden_mean"]) == pytest.approx(2 / 3)
     beside = printed(capsys, "leaderboard", "--runs", str(tmp_path), "--with-published")
-    assert "Published, not run here" in beside and "published: 14/24" in beside
+    assert "Published, not run here" in beside and "14/24" in beside
+    whole = json.loads(printed(capsys, "leaderboard", "--runs", str(tmp_path), "--with-published", "--json"))
+    assert whole["published"][0]["value"] == "14/24"
 
 
 def test_the_leaderboard_of_one_run_keeps_its_own_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,6 +127,25 @@ def test_figures_over_runs_without_a_result(tmp_path: Path) -> None:
 
 def test_no_runs_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no runs" in printed(capsys, "leaderboard", "--runs", str(tmp_path))
+
+
+def test_a_reference_is_shown_beside_and_ranked_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_good_run(tmp_path, seed=0)
+    made = Made(tmp_path, seed=1, agent="reference", model="instruct")
+    made.validate(flags("1" * 18 + "0" * 2))
+    made.finish("c00", flags("1" * 27 + "0" * 3), flags("1" * 27 + "0" * 3))
+    run = made.write()
+    found = list(summaries(chosen_runs(tmp_path, [])))
+    (board,) = boards(found)
+    assert [entry.system.agent for entry in board.entries] == ["scripted"]
+    assert [entry.system.model for entry in board.references] == ["instruct"]
+    assert board.hidden_leader == board.entries[0].system
+    assert board.initial is not None and board.initial.n == 1
+    text = printed(capsys, "leaderboard", "--runs", str(tmp_path))
+    assert "90.0 (n=1)" in text and "ranked nowhere" in text and "1/1 = 100 %" in text
+    cost = next(picture for picture in figures([board], found) if picture.name.startswith("cost"))
+    assert b"reference instruct" in cost.svg
+    assert printed(capsys, "compare", run.name, run.name, "--runs", str(tmp_path)).count("within noise") == 2
 
 
 # -- comparisons -----------------------------------------------------------------------------------------------------
