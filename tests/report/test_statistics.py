@@ -226,7 +226,7 @@ def test_paired_tests_rarely_find_what_is_not_there_in_20000_draws(p: float, siz
 
 
 def test_mcnemar_never_exceeds_its_level_summed_exactly() -> None:
-    for discordant in range(1, 120):
+    for discordant in [*range(1, 40), 60, 90, 119]:
         wrong = sum(stats.binom.pmf(k, discordant, 0.5) for k in range(discordant + 1)
                     if mcnemar_exact(k, discordant - k) < 0.05)  # fmt: skip
         assert wrong <= 0.05
@@ -237,7 +237,7 @@ def test_the_luck_of_the_best_of_equals_is_found_for_the_most_part() -> None:
     chance, p, n, k = np.random.default_rng(9), 0.4, 104, 10
     true: list[float] = []
     found: list[float] = []
-    for run in range(40):
+    for run in range(16):
         rows = chance.binomial(1, p, (k, n)).tolist()
         true.append(max(sum(row) / n for row in rows) - p)
         optimism = selection_optimism({f"c{i}": solved(*row) for i, row in enumerate(rows)}, 1, seed=run)
