@@ -103,7 +103,9 @@ def sureness(story: Story) -> Iterator[str]:
 
 
 def _looks(story: Story) -> str:
-    spent = f"{count(story.merit.attempts)} validations were spent, {count(story.merit.valid)} of them valid"
+    spent = f"validations spent: {count(story.merit.attempts)}, valid: {count(story.merit.valid)}"
+    if story.merit.valid < 2:
+        return spent
     if story.optimism is None:
         return f"{spent}; the best of several is too high by the luck of being picked"
     luck = number(story.optimism.value * 100)

@@ -44,7 +44,7 @@ def test_the_hidden_comparison_counts_and_tests(tmp_path: Path) -> None:
     lines = list(sureness(story))
     assert lines[0].startswith("HIDDEN, c03 against P0: +56.7 [")
     assert "18 gained, 1 lost of 30, p < 0.001 (McNemar, exact): better than P0" in lines[0]
-    assert any("4 validations were spent, 3 of them valid" in line for line in lines)
+    assert any("validations spent: 4, valid: 3; picking" in line for line in lines)
 
 
 def test_candidates_that_validation_cannot_tell_apart_are_named(tmp_path: Path) -> None:
