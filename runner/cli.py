@@ -20,7 +20,10 @@ examples:
 
 Start here: `runner --task aime --dry-run` prints what would run, and runs nothing.
 """
-COMMANDS = ("status", "ls", "watch", "resume", "stop", "report", "tasks", "prepare", "doctor")
+COMMANDS = (
+    "status", "ls", "watch", "resume", "stop", "report", "leaderboard", "compare", "matrix", "reference",
+    "tasks", "prepare", "doctor",
+)  # fmt: skip
 
 
 def _run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +77,11 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         "watch": "Follow a run until it ends. Ctrl-C stops watching, never the run.",
         "resume": "Go on with a run that crashed or was stopped, under the same configuration.",
         "stop": "Ask a live run to stop cleanly; it can be resumed.",
-        "report": "Write report.md and report.json of a run and print the Markdown.",
+        "report": "Write the report of a run (page, Markdown, JSON, figures) and print where it is.",
+        "leaderboard": "Systems compared over many runs: hidden results, costs, searches.",
+        "compare": "Two candidates (RUN:c03, or c03 of the newest run) or two runs, problem by problem.",
+        "matrix": "Agents × tasks × scopes × seeds, one run after another; the same command goes on after a stop.",
+        "reference": "Evaluate a fixed model as it is: the line that runs are seen against.",
         "tasks": "The tasks, their problem sets and budgets.",
         "prepare": "Get what a run needs: the model environment, a model, a data set.",
         "doctor": "Check the walls of this machine and say how to mend what is missing.",
@@ -84,7 +91,11 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         sub.add_argument("run", nargs="?", default="latest", help="a run's name or folder (default: the newest)")
     if command == "resume":
         sub.add_argument("--no-wait", action="store_true", help="fail when another run holds this machine")
-    if command == "prepare":
+    if command in _MANY:
+        _MANY[command](sub)
+    if command == "reference":
+        _run_arguments(sub)
+    elif command == "prepare":
         from runner.prepare import add_arguments
 
         add_arguments(sub)
@@ -92,6 +103,39 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         _common(sub)
     sub.set_defaults(command=command)
     return sub
+
+
+def _report_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--open", action="store_true", help="open the page in this machine's browser")
+
+
+def _leaderboard_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("names", nargs="*", metavar="RUN", help="runs, or folders of runs (default: all in --runs)")
+    sub.add_argument("--as", dest="form", choices=("text", "markdown", "csv"), default="text", help="how to print it")
+    sub.add_argument("--out", metavar="DIR", help="also write Markdown, CSV, JSON and figures there")
+    sub.add_argument("--with-published", action="store_true", help="beside it, figures that others published")
+
+
+def _compare_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("a", metavar="A", help="RUN, RUN:c03, or c03 of the newest run")
+    sub.add_argument("b", metavar="B", help="the other; differences are B − A")
+
+
+def _matrix_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("file", nargs="?", metavar="FILE", help="TOML with agents, tasks, scopes, seeds and [run] flags")
+    sub.add_argument("--preset", metavar="NAME", help="ablation: each component alone, data+trainer, and all three")
+    sub.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N−1 for each cell")
+    sub.add_argument("--budget", metavar="TIME", help="wall time of each run's research phase")
+    sub.add_argument("--no-wait", action="store_true", help="fail when another matrix is at work in this folder")
+    sub.add_argument("--dry-run", action="store_true", help="list the cells and where they stand, and stop")
+
+
+_MANY = {
+    "report": _report_arguments,
+    "leaderboard": _leaderboard_arguments,
+    "compare": _compare_arguments,
+    "matrix": _matrix_arguments,
+}
 
 
 def _dispatch(args: argparse.Namespace) -> int:

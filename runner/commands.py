@@ -10,11 +10,14 @@ import os
 import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from isolation.probe import Finding
 from runner.config import ConfigError, RunConfig
 from runner.record.rundir import RunDir, find
+
+if TYPE_CHECKING:
+    from runner.resolve import Flags
 
 T = TypeVar("T")
 _IN_SCOPE = "VIBETRAINING_IN_SCOPE"
@@ -23,33 +26,51 @@ _IN_SCOPE = "VIBETRAINING_IN_SCOPE"
 def start(args: argparse.Namespace) -> int:
     """``runner --task …``: one whole run."""
     from runner import loop
-    from runner.resolve import Flags, resolve
+    from runner.resolve import resolve
 
-    config = resolve(
-        Flags(
-            task=args.task,
-            problems=args.problems,
-            hidden=args.hidden,
-            sources=tuple(args.sources),
-            model=args.model,
-            agent=args.agent,
-            scope=args.scope,
-            seed=args.seed,
-            samples=args.samples,
-            budget=args.budget,
-            profile=args.profile,
-            protocol=args.protocol,
-            policy=args.policy,
-            config=args.config,
-            allow_weak=tuple(args.allow_weak),
-            sets=tuple(args.sets),
-        )
-    )
+    config = resolve(flags_of(args))
     if args.dry_run:
         return _dry_run(config, args.json)
     runs = Path(args.runs).absolute()
     _leave_root(config, runs, _same_command())
     return _to_its_end(loop.start(config, runs, wait=not args.no_wait, as_json=args.json))
+
+
+def flags_of(args: argparse.Namespace) -> Flags:
+    """What the command line of a run said."""
+    from runner.resolve import Flags
+
+    return Flags(
+        task=args.task,
+        problems=args.problems,
+        hidden=args.hidden,
+        sources=tuple(args.sources),
+        model=args.model,
+        agent=args.agent,
+        scope=args.scope,
+        seed=args.seed,
+        samples=args.samples,
+        budget=args.budget,
+        profile=args.profile,
+        protocol=args.protocol,
+        policy=args.policy,
+        config=args.config,
+        allow_weak=tuple(args.allow_weak),
+        sets=tuple(args.sets),
+    )
+
+
+def reference(args: argparse.Namespace) -> int:
+    """``runner reference --task T --model M``: a fixed system, evaluated like the selected one of a run."""
+    from runner import reference as references
+    from runner.resolve import resolve
+
+    config = resolve(flags_of(args))
+    if args.dry_run:
+        return _dry_run(references.as_reference(config), args.json)
+    runs = Path(args.runs).absolute()
+    _leave_root(config, runs, _same_command())
+    return _to_its_end(references.start(config, runs, wait=not args.no_wait, as_json=args.json))
 
 
 def resume(args: argparse.Namespace) -> int:
@@ -102,15 +123,48 @@ def stop(args: argparse.Namespace) -> int:
 
 
 def report(args: argparse.Namespace) -> int:
-    """``runner report [RUN]``."""
+    """``runner report [RUN]``: write everything and say where; with --json also print report.json."""
     from runner.record.journal import load
-    from runner.report.document import write_report
+    from runner.report.publish import publish
 
     rundir = _find(args)
-    write_report(rundir, load(rundir.journal_file))
-    name = "report.json" if args.json else "report.md"
-    sys.stdout.write((rundir.path / "report" / name).read_text(encoding="utf-8"))
+    files = publish(rundir, load(rundir.journal_file))
+    for path in files:
+        print(path, file=sys.stderr if args.json else sys.stdout)
+    if args.json:
+        sys.stdout.write((rundir.report / "report.json").read_text(encoding="utf-8"))
+    if args.open:
+        import webbrowser
+
+        webbrowser.open(files[0].as_uri())
     return 0
+
+
+def leaderboard(args: argparse.Namespace) -> int:
+    """``runner leaderboard [RUNS…]``."""
+    from runner.report import many
+
+    out = None if args.out is None else Path(args.out)
+    form = "json" if args.json else args.form
+    return many.leaderboard(Path(args.runs), args.names, form=form, with_published=args.with_published, out=out)
+
+
+def compare(args: argparse.Namespace) -> int:
+    """``runner compare A B``."""
+    from runner.report import many
+
+    return many.compare(Path(args.runs), args.a, args.b, as_json=args.json)
+
+
+def matrix(args: argparse.Namespace) -> int:
+    """``runner matrix [FILE]``."""
+    from runner.report import many
+
+    file = None if args.file is None else Path(args.file)
+    if file is None and args.preset is None:
+        raise ConfigError("needs a file or a preset", where="runner matrix", do="Type: runner matrix --preset ablation")
+    root = Path(args.runs).absolute()
+    return many.matrix(root, file, args.preset, args.seeds, args.budget, wait=not args.no_wait, dry=args.dry_run)
 
 
 def tasks(args: argparse.Namespace) -> int:

@@ -1,4 +1,7 @@
-"""report.json: the run in numbers, with stable keys; and the files of the report, written whole or not at all."""
+"""report.json: the run in numbers, with stable keys; and the files of the report, written whole or not at all.
+
+:func:`write_report` needs nothing but the standard environment; page and figures are :mod:`runner.report.publish`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from runner.record.journal import JournalError
 from runner.record.rundir import RunDir
 from runner.record.state import CandidateState, RunState, chosen, integrity, validation_of
 from runner.report.markdown import markdown
+from runner.report.story import tell
 
 
 def build(state: RunState) -> Report:
@@ -76,8 +80,13 @@ def write_report(run: RunDir, state: RunState) -> Report:
     try:
         run.report.mkdir(exist_ok=True)
         write_atomic(run.report / "report.json", (report.model_dump_json(indent=2) + "\n").encode())
-        write_atomic(run.report / "report.md", markdown(state).encode())
+        write_atomic(run.report / "report.md", markdown(state, tell(run, state)).encode())
     except OSError as error:
-        do = "free disk space, then write it again with `runner report`"
-        raise JournalError((error.strerror or "cannot be written").lower(), where=str(run.report), do=do) from error
+        raise unwritten(run, error) from error
     return report
+
+
+def unwritten(run: RunDir, error: OSError) -> JournalError:
+    """The one line for a report that could not be written."""
+    do = "free disk space, then write it again with `runner report`"
+    return JournalError((error.strerror or "cannot be written").lower(), where=str(run.report), do=do)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from isolation.clean import clean
 from runner.record.describe import (
     clock,
     count,
@@ -22,11 +23,15 @@ from runner.record.describe import (
 from runner.record.events import Split
 from runner.record.state import INITIAL, CandidateState, RunState, integrity, integrity_count, validation_of
 from runner.report.card import about, caveats, designs_text, peak_text, selection_text
+from runner.report.evidence import Change
 from runner.report.figures_of_merit import Merit, measure
+from runner.report.story import Decision, Story
+from runner.report.words import conclusion, name_of, pair_text, sureness
 from tasks.spec import COMPONENTS
 
 # As character references, these can open neither Markdown nor HTML and split no table cell.
 _SPECIAL = {ord(letter): f"&#{ord(letter)};" for letter in "\\`*_{}[]#|<>&~@$"}
+_PROBLEMS, _LINES = 12, 14
 _LINK = re.compile(r"(?i):(?=\S)|(?<=\bwww)\.")  # what a bare address is recognised by
 
 
@@ -36,16 +41,26 @@ def escape(text: str, limit: int = 300) -> str:
     return _LINK.sub(lambda found: f"&#{ord(found[0])};", safe)
 
 
-def markdown(state: RunState) -> str:
-    """The report of a run, finished or not."""
+def literal(text: str) -> str:
+    """Foreign lines as they are: a block that Markdown and HTML leave alone."""
+    safe = clean(text).translate(_SPECIAL)
+    return f"<pre>\n{_LINK.sub(lambda found: f'&#{ord(found[0])};', safe)}\n</pre>"
+
+
+def markdown(state: RunState, story: Story | None = None, figures: Sequence[tuple[str, str]] = ()) -> str:
+    """The report of a run, finished or not. With its ``story``, also how sure the numbers are and what each decision
+    did; ``figures`` are (file name, title) of pictures in ``figures/``."""
     merit = measure(state)
     name = escape(state.run.run) if state.run else "not started"
     sections = (
         [f"# Run {name}", "", *_status(state), ""],
         _caveats(state),
         ["## Result", "", *_result(state, merit), ""],
+        ["## How sure", "", *(f"- {escape(line, 600)}" for line in sureness(story)), ""] if story else [],
+        [line for file, title in figures for line in (f"![{title}](figures/{file})", "")],
         ["## Search", "", *_search(state, merit), ""],
         ["## Candidates", "", *_candidates(state), ""],
+        ["## Decisions", "", *_decisions(story)] if story and len(story.decisions) > 1 else [],
         ["## Time and cost", "", *_cost(state, merit), ""],
         _noticed(state),
     )
@@ -62,7 +77,9 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
 
 
 def _status(state: RunState) -> list[str]:
-    if state.finished is None:
+    if state.finished is None and state.phase == "reporting":
+        ended = "Complete; written as the run's last step."
+    elif state.finished is None:
         ended = f"Not finished: phase {state.phase.replace('_', ' ')}."
     else:
         reason = f": {escape(state.finished.reason)}" if state.finished.reason else ""
@@ -138,6 +155,53 @@ def _candidate(state: RunState, item: CandidateState) -> list[str]:
         clock(item.el),
         escape(item.hypothesis),
     ]
+
+
+def _decisions(story: Story) -> Iterator[str]:
+    """Each candidate against its parent on the same validation problems, and what it changed."""
+    yield escape(conclusion(story)) + " Below, every comparison is on VALIDATION problems."
+    yield ""
+    for item in story.decisions:
+        if item.candidate.id == INITIAL:
+            continue
+        mark = " ★" if item.selected else ""
+        yield f"### {escape(item.candidate.id, 20)}{mark}: {letters(item.candidate.components)}"
+        yield ""
+        yield from _decision(item)
+
+
+def _decision(item: Decision) -> Iterator[str]:
+    pair, parent = item.to_parent, item.candidate.parent
+    if item.candidate.hypothesis:
+        yield f"- hypothesis (the agent's words): {escape(item.candidate.hypothesis, 600)}"
+    if pair is not None and parent is not None:
+        yield f"- against {escape(name_of(parent))}: {escape(pair_text(pair, parent), 600)}"
+        for word, problems in (("gained", pair.gained), ("lost", pair.lost)):
+            if problems:
+                more = f" and {count(len(problems) - _PROBLEMS)} more" if len(problems) > _PROBLEMS else ""
+                yield f"- {word}: {', '.join(escape(name, 40) for name in problems[:_PROBLEMS])}{more}"
+    if item.to_initial is not None and parent != INITIAL:
+        yield f"- against P0: {escape(pair_text(item.to_initial, INITIAL), 600)}"
+    yield ""
+    for change in item.changes:
+        yield from _change(change)
+
+
+def _change(change: Change) -> Iterator[str]:
+    """An excerpt: the page and candidates/ hold more."""
+    if change.patch:
+        lines = change.patch.split("\n")
+        more = ["…"] if change.cut or len(lines) > _LINES else []
+        yield literal("\n".join([*(line[:160] for line in lines[:_LINES]), *more]))
+    if change.counts:
+        counts = ", ".join(f"{name.replace('_', ' ')} {count(int(value))}" for name, value in change.counts)
+        yield f"{change.component}: {counts}"
+        rows = [
+            f"{sign} {row[:200]}" for sign, kept in (("-", change.removed), ("+", change.added)) for row in kept[:1]
+        ]
+        yield ""
+        yield literal("\n".join(rows))
+    yield ""
 
 
 def _cost(state: RunState, merit: Merit) -> Iterator[str]:

@@ -1,0 +1,186 @@
+"""The leaderboard for reading and for programs: text, Markdown, CSV, JSON. Numbers only from its entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from runner.record.describe import delta_text, duration, letters, money, number, percent, score_text, tokens
+from runner.report.gather import System
+from runner.report.leaderboard import Board, Entry, Mean
+from runner.report.published import Published
+from runner.report.searches import Searches
+from runner.report.tables import Cell, csv_table, markdown_table, text_table
+from runner.report.words import fraction_text, spread_interval, spread_text
+
+Table = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
+HEAD = (
+    "agent", "model", "scope", "hidden ± SEM", "hidden 95 %", "Δ_test ± SEM", "Δ_test 95 %", "validation", "time",
+    "tokens", "money", "runs", "notes",
+)  # fmt: skip
+MEAN_HEAD = ("agent", "model", "scope", "hidden", "Δ_test", "benchmarks")
+CSV_HEAD = (
+    "task", "problems", "protocol", "comparable", "agent", "model", "scope", "runs", "without_result", "hidden_mean",
+    "hidden_sem", "hidden_low", "hidden_high", "delta_mean", "delta_sem", "delta_low", "delta_high",
+    "validation_mean", "hours", "tokens", "money", "weak", "integrity",
+)  # fmt: skip
+
+
+def as_text(every: Sequence[Board], over: Sequence[Mean], table: Searches, published: Sequence[Published]) -> str:
+    """For the terminal."""
+    return "\n".join(_sections(every, over, table, published, text_table, "{}\n"))
+
+
+def as_markdown(every: Sequence[Board], over: Sequence[Mean], table: Searches, published: Sequence[Published]) -> str:
+    """The same as Markdown."""
+    return "# Leaderboard\n\n" + "\n".join(_sections(every, over, table, published, markdown_table, "## {}\n\n"))
+
+
+def _sections(
+    every: Sequence[Board],
+    over: Sequence[Mean],
+    table: Searches,
+    published: Sequence[Published],
+    draw: Table,
+    heading: str,
+) -> Iterator[str]:
+    if not every:
+        yield "no runs"
+    for board in every:
+        shown = (*board.entries, *board.references)
+        yield heading.format(_title(board)) + draw(HEAD, [_row(entry) for entry in shown])
+        yield "\n".join(_remarks(board)) + "\n"
+    if len(every) > 1:
+        rows = [[*_names(m.system), percent(m.hidden), delta_text(m.delta), f"{m.n} of {m.of}"] for m in over]
+        yield heading.format("Mean over benchmarks") + draw(MEAN_HEAD, rows)
+    if table.settings:
+        yield heading.format("Searches, on VALIDATION") + draw(
+            ("", "value", *(["published, not run here"] if published else [])), _searches(table, published)
+        )
+    if published:
+        rows = [[f"{item.title} [published]", item.value, item.source, item.where] for item in published]
+        yield heading.format("Published, not run here") + draw(("figure", "value", "source", "where"), rows)
+
+
+def _title(board: Board) -> str:
+    asked = board.benchmark
+    note = "" if asked.comparable else " (not the published problem set)"
+    return f"{asked.task}/{asked.problems}, protocol {asked.protocol}{note}"
+
+
+def _names(system: System) -> list[str]:
+    return [system.agent, system.model, letters(system.scope)]
+
+
+def _row(entry: Entry) -> list[str]:
+    alone = entry.runs[0] if len(entry.runs) == 1 else None
+    hidden = spread_interval(entry.hidden)
+    delta = spread_interval(entry.delta)
+    if alone is not None and alone.hidden_selected is not None and alone.delta is not None:
+        hidden = score_text(alone.hidden_selected).partition(" % ")[2]
+        delta = delta_text(alone.delta).partition(" ")[2]
+    runs = f"{len(entry.runs)}" + (f" (+{entry.others} without result)" if entry.others else "")
+    notes = [*(["weak walls"] if entry.weak else []), *([f"integrity {entry.integrity}"] if entry.integrity else [])]
+    return [
+        *_names(entry.system),
+        spread_text(entry.hidden),
+        hidden,
+        spread_text(entry.delta, points=True),
+        delta,
+        spread_text(entry.validation),
+        duration(None if entry.hours is None else entry.hours * 3600),
+        tokens(None if entry.tokens is None else int(entry.tokens)),
+        money(entry.money),
+        runs,
+        ", ".join(notes) or "–",
+    ]
+
+
+def _remarks(board: Board) -> Iterator[str]:
+    if board.references:
+        yield "reference: a fixed system, evaluated as it is, ranked nowhere"
+    if board.initial is not None:
+        yield f"P0 on hidden problems: {spread_text(board.initial)}, over the runs"
+    if board.hidden_leader is not None and board.validation_leader is not None:
+        same = board.hidden_leader == board.validation_leader
+        on_validation = " ".join(_names(board.validation_leader))
+        yield f"validation leader {on_validation}: {'also' if same else 'not'} the leader on hidden problems"
+    yield "hidden: the selected system, tested once a run; one run keeps its own interval, more have one over seeds"
+    yield "time, tokens, money: medians"
+
+
+def _searches(table: Searches, published: Sequence[Published]) -> list[list[str]]:
+    known = {item.key: item for item in published if item.key}
+    rows = [
+        ("improved", "improved over the first valid attempt", fraction_text(table.improved)),
+        ("below", "went on after the peak and ended below", fraction_text(table.below)),
+        ("recovered", "went on after the peak and reached it again", fraction_text(table.recovered)),
+        ("", "median of valid candidates", "–" if table.valid is None else number(table.valid)),
+        ("", "median money", money(table.money)),
+        ("", "median time", duration(None if table.hours is None else table.hours * 3600)),
+        *(("", f"median gain on {name}", _gain(first, initial)) for name, first, initial in table.gains),
+    ]
+    beside = [[known[key].value if key in known else "–"] if published else [] for key, _, _ in rows]
+    return [[title, value, *more] for (_, title, value), more in zip(rows, beside, strict=True)]
+
+
+def _gain(first: float | None, initial: float | None) -> str:
+    return f"{delta_text(first)} over the first valid, {delta_text(initial)} over P0"
+
+
+def as_csv(every: Sequence[Board]) -> str:
+    """One row per system and benchmark; scores in 0…1."""
+    return csv_table(
+        CSV_HEAD, [_csv_row(board, entry) for board in every for entry in (*board.entries, *board.references)]
+    )
+
+
+def _csv_row(board: Board, entry: Entry) -> list[Cell]:
+    asked, hidden, delta = board.benchmark, entry.hidden, entry.delta
+    return [
+        asked.task, asked.problems, asked.protocol, int(asked.comparable), *_names(entry.system), len(entry.runs),
+        entry.others,
+        *((hidden.mean, hidden.sem, hidden.low, hidden.high) if hidden else (None,) * 4),
+        *((delta.mean, delta.sem, delta.low, delta.high) if delta else (None,) * 4),
+        entry.validation.mean if entry.validation else None, entry.hours, entry.tokens, entry.money, int(entry.weak),
+        entry.integrity,
+    ]  # fmt: skip
+
+
+def as_json(
+    every: Sequence[Board], over: Sequence[Mean], table: Searches, published: Sequence[Published]
+) -> dict[str, Any]:
+    """The same for programs; scores in 0…1."""
+    return {
+        "boards": [
+            {
+                "benchmark": asdict(board.benchmark),
+                "initial_hidden": asdict(board.initial) if board.initial else None,
+                "validation_leader": asdict(board.validation_leader) if board.validation_leader else None,
+                "hidden_leader": asdict(board.hidden_leader) if board.hidden_leader else None,
+                "entries": [_entry(entry) for entry in board.entries],
+                "references": [_entry(entry) for entry in board.references],
+            }
+            for board in every
+        ],
+        "means": [asdict(mean) for mean in over],
+        "searches": asdict(table),
+        "published": [item.model_dump() for item in published],
+    }
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    spreads = ("hidden", "delta", "validation", "transfer")
+    return {
+        "system": asdict(entry.system),
+        "runs": [run.run for run in entry.runs],
+        "seeds": entry.seeds,
+        "without_result": entry.others,
+        **{name: asdict(value) if (value := getattr(entry, name)) else None for name in spreads},
+        "hours": entry.hours,
+        "tokens": entry.tokens,
+        "money": entry.money,
+        "weak": entry.weak,
+        "integrity": entry.integrity,
+    }
