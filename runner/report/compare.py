@@ -16,9 +16,8 @@ from runner.config import ConfigError
 from runner.record.describe import delta_text, foreign, score_text
 from runner.record.journal import JournalError, load
 from runner.record.rundir import RunDir, find
-from runner.record.state import RunState, validation_of
+from runner.record.state import RunState, chosen, validation_of
 from runner.report import evidence
-from runner.report.figures_of_merit import chosen
 from runner.report.statistics import Pair, paired, unpaired_delta
 from runner.report.words import pair_text
 
