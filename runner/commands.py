@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from isolation.probe import Finding
+from runner import places
 from runner.config import ConfigError, RunConfig
 from runner.record.rundir import RunDir, find
 
@@ -33,6 +34,8 @@ def start(args: argparse.Namespace) -> int:
             sources=tuple(args.sources),
             model=args.model,
             agent=args.agent,
+            agent_model=args.agent_model,
+            reasoning_effort=args.reasoning_effort,
             scope=args.scope,
             seed=args.seed,
             samples=args.samples,
@@ -206,6 +209,9 @@ def _leave_root(config: RunConfig | None, runs: Path, argv: Sequence[str]) -> No
     keep: list[Path] = []
     if config is not None:
         files = (config.validation_file, config.hidden_file, *config.source_files, config.base_dir, config.model_env)
-        keep = [Path(path) for path in files if path]
+        keep = [Path(path) for path in (*files, *config.agent_files) if path]
+        keep.append(places.home() / "agents")
+        if config.llm is not None and config.llm.key_file is not None:
+            keep.append(Path(config.llm.key_file))
     keep += [Path(word) for word in sys.argv[1:] if word.startswith("/") and Path(word).exists()]
     privilege.enter(keep, [runs], argv)
