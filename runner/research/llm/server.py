@@ -123,7 +123,9 @@ class DoorServer:
             case "GET", "/v1/models":
                 return web.json_response({"object": "list", "data": [_model(name) for name in self._door.models]})
             case "GET", "/v1/responses" if "upgrade" in request.headers:
-                return error(426, "web sockets are not offered: send POST")
+                response = error(426, "web sockets are not offered: send POST")
+                response.force_close()
+                return response
             case "POST", path if _POSTS.get(path) in APIS[self._door.upstream.style]:
                 return await self._call(request, _POSTS[path])
             case _:

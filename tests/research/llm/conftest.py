@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 from gateway_kit import CANARY, Kit
+from live_kit import Live
 from standin import StandIn
+
+from runner.research.llm.protocol import Limits
 
 
 @pytest.fixture
@@ -34,3 +37,20 @@ async def gateway(
     yield make
     for kit in made:
         await kit.gateway.close()
+
+
+@pytest.fixture
+async def live(
+    phases: Callable[..., Any], standin: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Callable[..., Awaitable[Live]]]:
+    """Starts a research phase whose agent has a model of a style."""
+    monkeypatch.setenv("TEST_LLM_KEY", CANARY)
+    made: list[Live] = []
+
+    async def make(style: str, *, limits: Limits | None = None, **changes: Any) -> Live:
+        made.append(await Live.start(await phases(**changes), standin, style, limits=limits))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.gateway.close()

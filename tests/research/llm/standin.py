@@ -59,7 +59,7 @@ class StandIn:
     sent: list[Sent] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
-    connections: int = 0
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
     url: str = ""
     _runner: web.AppRunner | None = None
 
@@ -73,8 +73,13 @@ class StandIn:
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
         return self
 
+    async def never(self) -> None:
+        """Accept a request and say nothing."""
+        await self.closing.wait()
+
     async def close(self) -> None:
         assert self._runner is not None
+        self.closing.set()
         await self._runner.cleanup()
 
     def used(self) -> dict[str, int]:
@@ -223,8 +228,3 @@ def _chat(turn: Turn, model: str) -> list[bytes]:
     events.append({**base, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
     events.append({**base, "choices": [], "usage": _openai(turn)})
     return [*(event(one, named=False) for one in events), b"data: [DONE]\n\n"]
-
-
-async def never() -> None:
-    """Accept a request and say nothing."""
-    await asyncio.Event().wait()

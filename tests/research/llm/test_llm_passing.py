@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from gateway_kit import CANARY, MODEL, Kit, good, request, split
-from standin import StandIn, Turn, never, stream
+from standin import StandIn, Turn, stream
 
 from runner.config import ConfigError
 from runner.research.llm.account import totals
@@ -122,7 +122,7 @@ async def test_a_stream_that_the_upstream_cuts_is_charged_an_estimate(gateway: A
 
 async def test_trouble_is_retried_inside_and_the_stream_is_kept_alive(gateway: Any, standin: StandIn) -> None:
     kit: Kit = await gateway("anthropic", first_byte_s=1.0)
-    standin.refusals = [(529, {"message": "overloaded"}), (429, {"message": "slow down"}), never]
+    standin.refusals = [(529, {"message": "overloaded"}), (429, {"message": "slow down"}), standin.never]
     status, body = await kit.ask("messages")
     assert status == 200 and body.startswith(b": waiting for the model\n\n") and b"message_stop" in body
     told = await kit.until_calls(1)
@@ -208,7 +208,7 @@ async def test_a_killed_gateway_is_started_again_and_nothing_is_free_or_counted_
     async def act(_request: Any, out: Any, events: list[bytes]) -> None:
         await out.write(events[0])
         forwarded.set()
-        await never()
+        await standin.never()
 
     standin.act = act
     asking = asyncio.create_task(kit.ask("messages"))
