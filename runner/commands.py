@@ -50,6 +50,7 @@ def start(args: argparse.Namespace) -> int:
     )
     if args.dry_run:
         return _dry_run(config, args.json)
+    _check_agent(config)
     runs = Path(args.runs).absolute()
     _leave_root(config, runs, _same_command())
     return _to_its_end(loop.start(config, runs, wait=not args.no_wait, as_json=args.json))
@@ -62,8 +63,18 @@ def resume(args: argparse.Namespace) -> int:
 
     rundir = _find(args)
     config = frozen_config(rundir)
+    _check_agent(config)
     _leave_root(config, _runs_of(rundir), _same_command())
     return _to_its_end(loop.resume(config, rundir, wait=not args.no_wait, as_json=args.json))
+
+
+def _check_agent(config: RunConfig) -> None:
+    """What a run's agent needs is there, before minutes are spent on the rest."""
+    from runner.research.agents import make_agent
+    from runner.research.agents.options import check_ready
+
+    check_ready(config)
+    make_agent(config)
 
 
 def status(args: argparse.Namespace) -> int:

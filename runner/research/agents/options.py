@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -85,6 +86,18 @@ def check_agent(config: RunConfig) -> None:
             do = f"Leave llm.style out, or write {needed!r}"
             raise ConfigError(f"{config.agent} speaks {needed!r} only", where="llm.style", do=do)
     _check_money(config)
+
+
+def check_ready(config: RunConfig) -> None:
+    """That a run's key is where the configuration says, before anything is spent. Only its presence is looked at."""
+    llm = config.llm
+    if llm is None or config.agent_model is None:
+        return
+    if llm.key_file is not None and not Path(llm.key_file).is_file():
+        raise ConfigError("no such key file", where="llm.key_file", do="Check the path")
+    if llm.key_file is None and llm.key_env is not None and not os.environ.get(llm.key_env):
+        do = f"Type: export {llm.key_env}=…, or --set llm.key_file=FILE"
+        raise ConfigError("no key", where=f"${llm.key_env}", do=do)
 
 
 def _check_address(llm: LlmConfig) -> None:
