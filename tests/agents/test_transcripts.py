@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from isolation.clean import clean_line
 from runner.record.events import AgentTurn
 from runner.research.agents.base import ResearchAgent
 from runner.research.agents.claude_code import ClaudeCode
@@ -101,7 +102,7 @@ def test_no_line_ever_hurts_and_what_is_told_is_bounded_and_safe(lines: list[str
                 if turn is not None:
                     again = AgentTurn.model_validate_json(turn.model_dump_json())
                     assert again == turn and len(turn.summary) <= 400 and 0 <= turn.tokens <= 10**9
-                    assert turn.summary.isprintable() and turn.tool.isprintable()
+                    assert clean_line(turn.summary) == turn.summary and clean_line(turn.tool) == turn.tool
 
 
 def test_deep_and_huge_lines_are_no_turns() -> None:

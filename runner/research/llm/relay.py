@@ -135,12 +135,15 @@ class Relay:
         told = SEEN_EVERY
         try:
             async for chunk in reply.chunks(patience):
+                passing = []
                 for event in events.feed(chunk):
                     only_usage = self._meter.event(event)
-                    if self._meter.done:
-                        self._end("ok")
                     if not (only_usage and hide_usage):
-                        await out.write(event)
+                        passing.append(event)
+                if self._meter.done:
+                    self._end("ok")
+                if passing:
+                    await out.write(b"".join(passing))
                 if self._meter.tokens().output >= told:
                     told = self._meter.tokens().output + SEEN_EVERY
                     self._account.seen(self._call, self._meter.tokens())
