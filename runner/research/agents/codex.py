@@ -30,7 +30,15 @@ _SETTINGS = {
     "check_for_update_on_startup": False,
     "analytics.enabled": False,
     "history.persistence": "none",
-}
+    # Measured: with plugins on, every start asks for github.com. The others would put a service to work.
+    **dict.fromkeys(
+        (
+            "features.plugins", "features.apps", "features.image_generation", "features.computer_use",
+            "features.browser_use", "features.enable_request_compression", "features.daemon_auto_start",
+        ),
+        False,
+    ),
+}  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_kit import CANARY, Kit
+from gateway_kit import CANARY, MODEL, Kit
 from live_kit import Live
 from standin import StandIn
 
@@ -47,8 +47,9 @@ async def live(
     monkeypatch.setenv("TEST_LLM_KEY", CANARY)
     made: list[Live] = []
 
-    async def make(style: str, *, limits: Limits | None = None, **changes: Any) -> Live:
-        made.append(await Live.start(await phases(**changes), standin, style, limits=limits))  # type: ignore[arg-type]
+    async def make(style: str, *, limits: Limits | None = None, model: str = MODEL, **changes: Any) -> Live:
+        phase = await phases(**changes)
+        made.append(await Live.start(phase, standin, style, limits=limits, model=model))  # type: ignore[arg-type]
         return made[-1]
 
     yield make

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ PLAN = (
     "echo 11 > /lab/harness/solves && vibe validate -m 'a better harness'",
     """echo '{"prompt": "2+2", "completion": "4"}' >> /lab/data/train.jsonl && vibe train -m 'more data'""",
     "vibe validate -m 'both'",
-    "vibe history && vibe select c02",
+    "vibe history && vibe select c02 && cat /proc/net/snmp",
     "vibe finish",
 )
 """A fixed research plan, one shell command a turn."""
@@ -38,11 +39,13 @@ class Live:
     notices: list[Notice]
 
     @classmethod
-    async def start(cls, phase: Any, standin: StandIn, style: Style, *, limits: Limits | None = None) -> Live:
+    async def start(
+        cls, phase: Any, standin: StandIn, style: Style, *, limits: Limits | None = None, model: str = MODEL
+    ) -> Live:
         folder = phase.lab.runtime / "llm"
         folder.mkdir(mode=0o700)
         door = Door(
-            role="researcher", socket=str(folder / "llm.sock"), models=(MODEL,), price=PRICE,
+            role="researcher", socket=str(folder / "llm.sock"), models=(model,), price=PRICE,
             upstream=Upstream(style=style, base_url=standin.url, key_env="TEST_LLM_KEY"), limits=limits or Limits(),
         )  # fmt: skip
         notices: list[Notice] = []
@@ -54,7 +57,7 @@ class Live:
         logs = phase.lab.rundir.logs
         gateway = LlmGateway((door,), logs / "llm.jsonl", logs / "llm.log", notices.append, used)
         await gateway.start()
-        return cls(phase, standin, gateway, LlmAccess(folder, style, MODEL, "worthless"), notices)
+        return cls(phase, standin, gateway, LlmAccess(folder, style, model, "worthless"), notices)
 
     def process(self, agent: ResearchAgent, brief: str = "Do well.") -> AgentProcess:
         phase = self.phase
@@ -106,6 +109,17 @@ def shell_call(sent: Sent, command: str) -> tuple[str, dict[str, Any]]:
     if "shell_command" in named:
         return "shell_command", {"command": command, "timeout_ms": 600_000}
     return "shell", {"command": ["bash", "-lc", command]}
+
+
+def counters(text: str) -> dict[str, int]:
+    """Of a /proc/net/snmp in ``text``: packets without a way out, and datagrams sent (names asked for)."""
+    lines = text.replace("\\n", "\n").replace("\\r", "").splitlines()
+    found: dict[str, int] = {}
+    for head, row in itertools.pairwise(lines):
+        for protocol, name in (("Ip:", "OutNoRoutes"), ("Udp:", "OutDatagrams")):
+            if head.startswith(protocol) and row.startswith(protocol) and name in head.split():
+                found[name] = int(row.split()[head.split().index(name)])
+    return found
 
 
 def planned(commands: Sequence[str] = PLAN) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from gateway_kit import CANARY
-from live_kit import PLAN, Live, planned
+from live_kit import PLAN, Live, counters, planned, results, shell_call, tools_of
 from standin import Sent, StandIn, Turn
 
 from runner.config import ConfigError
@@ -23,7 +23,8 @@ from runner.research.agents.install import installed
 from runner.research.llm.protocol import Limits
 
 STYLES = {"claude-code": "anthropic", "codex": "openai"}
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.parametrize("name", STYLES)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+each = pytest.mark.parametrize("name", STYLES)
 
 
 def agent(name: str) -> ResearchAgent:
@@ -33,9 +34,19 @@ def agent(name: str) -> ResearchAgent:
         pytest.skip(str(error))
 
 
-async def test_it_does_a_whole_phase_and_only_speaks_to_the_gateway(live: Any, standin: StandIn, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("claude-code", "model-1"), ("claude-code", "claude-opus-4-8"), ("claude-code", "claude-haiku-4-5"),
+        ("codex", "model-1"), ("codex", "gpt-5.5"), ("codex", "gpt-6.2-astra"),
+    ],
+)  # fmt: skip
+async def test_it_does_a_whole_phase_and_only_speaks_to_the_gateway(
+    live: Any, standin: StandIn, name: str, model: str
+) -> None:
+    """Names of its own catalogue too: tools and their places in the request differ by model."""
     made = agent(name)
-    one: Live = await live(STYLES[name], budget=BudgetLimits(wall_s=560.0))
+    one: Live = await live(STYLES[name], budget=BudgetLimits(wall_s=560.0), model=model)
     standin.plan = planned()
     end = await one.run(made)
     assert end.reason == "finished" and one.phase.registry.selected == "c02"
@@ -48,9 +59,11 @@ async def test_it_does_a_whole_phase_and_only_speaks_to_the_gateway(live: Any, s
     started = one.phase.kinds("agent_started")[0]
     assert started.version and CANARY not in " ".join(started.argv) and "worthless" not in " ".join(started.argv)
     assert {turn.tool for turn in one.phase.kinds("agent_turn")} & {"Bash", "command_execution"}
+    assert counters("".join(results(standin.sent[-1]))) == {"OutNoRoutes": 0, "OutDatagrams": 0}
     assert CANARY.encode() not in one.artefacts() and len(PLAN) <= len(standin.turns)
 
 
+@each
 async def test_it_is_resumed_in_its_own_session(live: Any, standin: StandIn, name: str) -> None:
     """It says that it is done after two steps; the same conversation goes on and finishes."""
     made = agent(name)
@@ -73,6 +86,7 @@ async def test_it_is_resumed_in_its_own_session(live: Any, standin: StandIn, nam
     assert "You stopped with" in str(standin.sent[-1].body)
 
 
+@each
 async def test_a_kill_in_mid_turn_is_gone_on_from(live: Any, standin: StandIn, name: str) -> None:
     made = agent(name)
     one: Live = await live(STYLES[name], budget=BudgetLimits(wall_s=560.0), agent_resumes=2)
@@ -99,6 +113,29 @@ async def test_a_kill_in_mid_turn_is_gone_on_from(live: Any, standin: StandIn, n
     assert use is not None and use.calls == len(standin.turns)
 
 
+@each
+async def test_its_own_death_is_gone_on_from(live: Any, standin: StandIn, name: str) -> None:
+    """Every process of the sandbox killed from within while a tool runs: the same session goes on."""
+    made = agent(name)
+    one: Live = await live(STYLES[name], budget=BudgetLimits(wall_s=560.0), agent_resumes=2)
+    commands = ["sleep 1.2; kill -9 -1", "vibe finish"]
+
+    def plan(sent: Sent) -> Turn:
+        if not tools_of(sent):
+            return Turn(text="A title.")
+        return Turn(tools=(shell_call(sent, commands.pop(0) if commands else "vibe finish"),))
+
+    standin.plan = plan
+    end = await one.run(made)
+    starts = one.phase.kinds("agent_started")
+    assert end.reason == "finished" and [start.resumed for start in starts] == [False, True]
+    assert "Do well." in str(standin.sent[-1].body)
+    await one.gateway.close()
+    use = one.phase.lab.budget.spent.llm
+    assert use is not None and use.calls == len(standin.turns)
+
+
+@each
 async def test_the_end_of_the_tokens_is_its_end(live: Any, standin: StandIn, name: str) -> None:
     made = agent(name)
     budget = BudgetLimits(wall_s=560.0, tokens=40)
