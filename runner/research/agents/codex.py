@@ -64,7 +64,11 @@ class Codex:
         return AgentLaunch(
             argv=argv,
             env={**llm_env(llm), _KEY: llm.token},
-            mounts=(Mount(self.installed.binary, _BINARY), *mounts),
+            mounts=(
+                Mount(self.installed.binary, _BINARY),
+                *(Mount(path, f"{AGENTS_DIR}/{name}") for name, path in self.installed.companions),
+                *mounts,
+            ),
             stdin=context.note().encode() if context.session else context.prompt(),
             session=context.session,
             version=self.installed.version,

@@ -22,27 +22,34 @@ from runner.config import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """An npm package at a version, and where its native binary lies below node_modules."""
+    """An npm package at a version, and where its native binary lies below node_modules.
+
+    ``companions`` lie beside it and are found beside it: some models' tools need them.
+    """
 
     name: str
     version: str
     binary: str
     program: str
+    companions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A binary and the version that it says it is."""
+    """A binary, the version that it says it is, and its companions by the name they must have."""
 
     binary: Path
     version: str
+    companions: tuple[tuple[str, Path], ...] = ()
 
 
 PACKAGES: Mapping[str, Package] = {
     "claude-code": Package(
         "@anthropic-ai/claude-code", "2.1.197", "@anthropic-ai/claude-code-linux-*/claude", "claude"
     ),
-    "codex": Package("@openai/codex", "0.171.0", "@openai/codex-linux-*/vendor/*/bin/codex", "codex"),
+    "codex": Package(
+        "@openai/codex", "0.171.0", "@openai/codex-linux-*/vendor/*/bin/codex", "codex", ("codex-code-mode-host",)
+    ),
 }
 
 
@@ -57,7 +64,9 @@ def installed(agent: str) -> Installed:
     try:
         told = json.loads(manifest.read_text(encoding="utf-8"))
         binary = (folder(agent) / str(told["binary"])).resolve(strict=True)
-        return Installed(binary, str(told["said"]))
+        beside = {str(name): folder(agent) / str(file) for name, file in told["companions"].items()}
+        found = tuple((name, path.resolve(strict=True)) for name, path in beside.items())
+        return Installed(binary, str(told["said"]), found)
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigError(
             f"{agent} is not there", where="--agent", do=f"Type: runner prepare --agent {agent}"
@@ -84,12 +93,26 @@ def prepare_agent(agent: str, version: str | None, say: Callable[[str], None]) -
         found = _binary(Path(scratch) / "node_modules", package)
         said = _version_of(found, Path(scratch))
         kept = target / f"{package.program}-{wanted}"
-        found.chmod(0o755)
-        found.replace(kept)
-    about = {"package": package.name, "version": wanted, "said": said, "binary": kept.name, "sha256": _sha256(kept)}
+        _keep(found, kept)
+        beside = {name: target / f"{name}-{wanted}" for name in package.companions if (found.parent / name).is_file()}
+        for name, path in beside.items():
+            _keep(found.parent / name, path)
+    about = {
+        "package": package.name,
+        "version": wanted,
+        "said": said,
+        "binary": kept.name,
+        "companions": {name: path.name for name, path in beside.items()},
+        "sha256": {path.name: _sha256(path) for path in (kept, *beside.values())},
+    }
     write_atomic(target / places.MANIFEST, json.dumps(about, indent=1).encode() + b"\n")
     say(f"agent {agent}: {said} is ready ({target})")
     return target
+
+
+def _keep(found: Path, kept: Path) -> None:
+    found.chmod(0o755)
+    found.replace(kept)
 
 
 def _version_there(target: Path) -> str:

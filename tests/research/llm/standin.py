@@ -193,11 +193,13 @@ def _response(turn: Turn, model: str, status: str, output: list[dict[str, Any]])
 def _responses(turn: Turn, model: str) -> list[bytes]:
     part = {"type": "output_text", "text": turn.text, "annotations": []}
     said = {"type": "message", "id": f"msg_{id(turn)}", "role": "assistant", "status": "completed", "content": [part]}
-    calls = [
-        {"type": "function_call", "id": f"fc_{id(turn)}_{number}", "call_id": f"call_{id(turn)}_{number}",
-         "name": name, "arguments": json.dumps(given), "status": "completed"}
-        for number, (name, given) in enumerate(turn.tools)
-    ]  # fmt: skip
+    calls = []
+    for number, (name, given) in enumerate(turn.tools):
+        ids = {"id": f"fc_{id(turn)}_{number}", "call_id": f"call_{id(turn)}_{number}", "name": name}
+        form = {"type": "function_call", "arguments": json.dumps(given)}
+        if "" in given:  # a tool that takes a text, not an object
+            form = {"type": "custom_tool_call", "input": given[""]}
+        calls.append({**ids, **form, "status": "completed"})
     events: list[dict[str, Any]] = [
         {"type": "response.created", "response": _response(turn, model, "in_progress", [])},
         {"type": "response.output_item.added", "output_index": 0, "item": {**said, "content": []}},
@@ -207,7 +209,7 @@ def _responses(turn: Turn, model: str) -> list[bytes]:
     ]  # fmt: skip
     for number, call in enumerate(calls, 1):
         events += [
-            {"type": "response.output_item.added", "output_index": number, "item": {**call, "arguments": ""}},
+            {"type": "response.output_item.added", "output_index": number, "item": call},
             {"type": "response.output_item.done", "output_index": number, "item": call},
         ]
     events.append({"type": "response.completed", "response": _response(turn, model, "completed", [said, *calls])})
