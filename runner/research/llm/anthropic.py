@@ -28,7 +28,7 @@ VERSION = "2023-06-01"
 BETAS = frozenset({
     "claude-code", "interleaved-thinking", "fine-grained-tool-streaming", "context-management", "effort",
     "prompt-caching-scope", "extended-cache-ttl", "structured-outputs", "token-efficient-tools", "output-128k",
-    "redact-thinking", "adaptive-thinking", "tool-examples", "thinking-token-count"
+    "redact-thinking", "adaptive-thinking", "tool-examples", "thinking-token-count", "mid-conversation-system"
 })  # fmt: skip
 _DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")
 _SETTINGS = (
