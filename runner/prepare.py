@@ -58,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--revision", metavar="REV", default="main", help="the model's revision (recorded as a commit)")
     parser.add_argument("--task", metavar="NAME", help="fetch the problem files of a task's sets")
-    parser.add_argument("--agent", metavar="NAME", help="a coding agent, by npm: claude-code or codex")
+    parser.add_argument(
+        "--agent", metavar="NAME", help="a coding agent: claude-code, codex (both by npm) or mini-swe-agent"
+    )
     parser.add_argument("--agent-version", metavar="V", help="another version of it than the pinned one")
     parser.add_argument("--gpu", action="store_true", help="the model environment with vllm, for an NVIDIA GPU")
     parser.add_argument("--torch-index", metavar="URL", help="the package index to take torch from (a CPU build, say)")

@@ -23,6 +23,11 @@ def make_agent(config: RunConfig, forbidden: tuple[Path, ...] = ()) -> ResearchA
             from runner.research.agents.install import installed
 
             return Codex(installed("codex"))
+        case "mini-swe-agent":
+            from runner.research.agents.install import installed
+            from runner.research.agents.mini_swe import MiniSweAgent
+
+            return MiniSweAgent(installed("mini-swe-agent"))
         case "shell":
             from runner.research.agents.shell import ShellAgent
 

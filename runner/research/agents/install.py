@@ -51,6 +51,14 @@ PACKAGES: Mapping[str, Package] = {
         "@openai/codex", "0.171.0", "@openai/codex-linux-*/vendor/*/bin/codex", "codex", ("codex-code-mode-host",)
     ),
 }
+MINI = "mini-swe-agent"
+# The library without litellm (our driver asks the model itself), and what the rest of it imports.
+MINI_PINS = (
+    "mini-swe-agent==2.4.6", "pydantic==2.14.4", "pydantic-core==2.50.5", "annotated-types==0.8.0",
+    "typing-extensions==4.16.0", "typing-inspection==0.4.5", "jinja2==3.1.6", "markupsafe==3.0.4",
+    "python-dotenv==1.2.4", "platformdirs==4.14.9", "rich==15.0.0", "markdown-it-py==4.3.0", "mdurl==0.1.2",
+    "pygments==2.21.0",
+)  # fmt: skip
 
 
 def folder(agent: str) -> Path:
@@ -75,8 +83,10 @@ def installed(agent: str) -> Installed:
 
 def prepare_agent(agent: str, version: str | None, say: Callable[[str], None]) -> Path:
     """Fetch an agent at the pinned (or named) version where it is not there yet. Raises ConfigError."""
+    if agent == MINI:
+        return _prepare_mini(version, say)
     if agent not in PACKAGES:
-        known = ", ".join(sorted(PACKAGES))
+        known = ", ".join(sorted((*PACKAGES, MINI)))
         raise ConfigError(f"{agent!r} is not fetched", where="--agent", do=f"Fetched are: {known}")
     package = PACKAGES[agent]
     wanted = version or package.version
@@ -110,15 +120,43 @@ def prepare_agent(agent: str, version: str | None, say: Callable[[str], None]) -
     return target
 
 
+def _prepare_mini(version: str | None, say: Callable[[str], None]) -> Path:
+    """mini-swe-agent's packages in a folder of their own, for the model environment's Python."""
+    pins = tuple(f"{MINI}=={version}" if version and pin.startswith(MINI) else pin for pin in MINI_PINS)
+    wanted = pins[0].partition("==")[2]
+    target = folder(MINI)
+    kept = target / f"site-{wanted}"
+    if _version_there(target, kind=Path.is_dir) == wanted:
+        say(f"agent {MINI}: {wanted} is ready ({target})")
+        return target
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=target) as scratch:
+        pip = [str(places.model_python()), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        where = Path(scratch) / "site"
+        done = subprocess.run(
+            [*pip, "--no-deps", "--target", str(where), *pins], capture_output=True, text=True, errors="replace"
+        )
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if "error" in line.lower()] or ["pip failed"]
+            raise ConfigError(clean_line(lines[0], 300), where="pip", do="Check the network and pip's configuration")
+        shutil.rmtree(kept, ignore_errors=True)
+        where.chmod(0o755)
+        where.replace(kept)
+    about = {"package": MINI, "version": wanted, "said": wanted, "binary": kept.name, "companions": {}}
+    write_atomic(target / places.MANIFEST, json.dumps(about, indent=1).encode() + b"\n")
+    say(f"agent {MINI}: {wanted} is ready ({target})")
+    return target
+
+
 def _keep(found: Path, kept: Path) -> None:
     found.chmod(0o755)
     found.replace(kept)
 
 
-def _version_there(target: Path) -> str:
+def _version_there(target: Path, kind: Callable[[Path], bool] = Path.is_file) -> str:
     try:
         told = json.loads((target / places.MANIFEST).read_text(encoding="utf-8"))
-        return str(told["version"]) if (target / str(told["binary"])).is_file() else ""
+        return str(told["version"]) if kind(target / str(told["binary"])) else ""
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 

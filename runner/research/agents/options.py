@@ -14,8 +14,8 @@ from runner.research.llm.protocol import Style
 from runner.words import did_you_mean
 
 COMMAND = "command:"
-NAMES = ("scripted", "claude-code", "codex", "shell", 'command:"..."')
-STYLES: Mapping[str, Style] = {"claude-code": "anthropic", "codex": "openai"}
+NAMES = ("scripted", "claude-code", "codex", "mini-swe-agent", "shell", 'command:"..."')
+STYLES: Mapping[str, Style] = {"claude-code": "anthropic", "codex": "openai", "mini-swe-agent": "openai"}
 """Agents that cannot do without a model, and what they speak."""
 
 _VENDORS: Mapping[Style, tuple[str, str]] = {

@@ -6,12 +6,14 @@ The reply comes from the upstream, which is trusted; still nothing here raises o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runner.research.llm.protocol import Api, Tokens
 
 EVENT_BYTES = 64 << 20
+_BLANK_LINE = re.compile(rb"\n\n|\r\n\r\n")
 BYTES_A_TOKEN = 3  # text has about four: an estimate is not to be cheaper than the truth
 
 
@@ -25,18 +27,12 @@ class Events:
         """The events that ``chunk`` completes."""
         data = self._rest + chunk
         start = 0
-        while (end := _blank_line(data, start)) >= 0:
-            yield data[start:end]
-            start = end
+        for end in _BLANK_LINE.finditer(data):
+            yield data[start : end.end()]
+            start = end.end()
         self._rest = data[start:]
         if len(self._rest) > EVENT_BYTES:
             raise ValueError("an event of the upstream is larger than 64 MiB")
-
-
-def _blank_line(data: bytes, start: int) -> int:
-    """Where the first blank line after ``start`` ends, or -1."""
-    found = [end + len(mark) for mark in (b"\n\n", b"\r\n\r\n") if (end := data.find(mark, start)) >= 0]
-    return min(found, default=-1)
 
 
 def data_of(event: bytes) -> dict[str, Any]:
@@ -87,15 +83,17 @@ class Meter:
         self._text += _text_of(said)
         return self._api == "chat" and bool(usage) and not said.get("choices")
 
+    def output(self) -> int:
+        """The generated tokens so far: the upstream's figure, else an estimate."""
+        known = self._known.get("output", 0)
+        return known if self.exact else max(known, -(-self._text // BYTES_A_TOKEN))
+
     def tokens(self) -> Tokens:
         """What the reply used as far as it is known; what is not known is estimated from what passed."""
-        output = self._known.get("output", 0)
-        if not self.exact:
-            output = max(output, -(-self._text // BYTES_A_TOKEN))
         inputs = {name: self._known.get(name, 0) for name in ("input", "cached", "cache_write")}
         if not self._known and self._api != "count_tokens":
             inputs["input"] = self._estimate
-        return Tokens(**inputs, output=output)
+        return Tokens(**inputs, output=self.output())
 
 
 _LAST = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed", "error"})

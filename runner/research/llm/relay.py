@@ -144,8 +144,8 @@ class Relay:
                     self._end("ok")
                 if passing:
                     await out.write(b"".join(passing))
-                if self._meter.tokens().output >= told:
-                    told = self._meter.tokens().output + SEEN_EVERY
+                if self._meter.output() >= told:
+                    told = self._meter.output() + SEEN_EVERY
                     self._account.seen(self._call, self._meter.tokens())
                 if out.gone and not patience:
                     patience.append(self._client.upstream.drain_s)

@@ -1,6 +1,6 @@
 """The real binaries of Claude Code and Codex in the research sandbox, against the stand-in: no internet, no real key.
 
-Long: the binaries are 560 MB. `runner prepare --agent claude-code` and `--agent codex` fetch them.
+Long: the binaries are 560 MB. `runner prepare --agent NAME` fetches them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from runner.research.agents.base import SESSION, ResearchAgent
 from runner.research.agents.claude_code import ClaudeCode
 from runner.research.agents.codex import Codex
 from runner.research.agents.install import installed
+from runner.research.agents.mini_swe import MiniSweAgent
 from runner.research.llm.protocol import Limits
 
 STYLES = {"claude-code": "anthropic", "codex": "openai"}
@@ -61,6 +62,26 @@ async def test_it_does_a_whole_phase_and_only_speaks_to_the_gateway(
     assert {turn.tool for turn in one.phase.kinds("agent_turn")} & {"Bash", "command_execution"}
     assert counters("".join(results(standin.sent[-1]))) == {"OutNoRoutes": 0, "OutDatagrams": 0}
     assert CANARY.encode() not in one.artefacts() and len(PLAN) <= len(standin.turns)
+
+
+async def test_mini_swe_agent_does_a_whole_phase(live: Any, standin: StandIn) -> None:
+    try:
+        made = MiniSweAgent(installed("mini-swe-agent"))
+    except ConfigError as error:
+        pytest.skip(str(error))
+    one: Live = await live("openai", budget=BudgetLimits(wall_s=560.0))
+
+    def plan(sent: Sent) -> Turn:
+        step = (len(sent.body["messages"]) - 2) // 2
+        return Turn(text="No command." if step == 0 else f"Next.\n```bash\n{PLAN[min(step, len(PLAN)) - 1]}\n```")
+
+    standin.plan = plan
+    end = await one.run(made)
+    assert end.reason == "finished" and one.phase.registry.selected == "c02"
+    assert {turn.tool for turn in one.phase.kinds("agent_turn")} == {"bash"}
+    await one.gateway.close()
+    spent = one.phase.lab.budget.spent
+    assert spent.llm is not None and spent.llm.calls == len(standin.turns) and spent.tokens == standin.used()["output"]
 
 
 @each
