@@ -102,11 +102,12 @@ class Relay:
         pause = _FIRST_PAUSE_S
         tries = self._client.upstream.tries
         for number in range(1, tries + 1):
+            self._asked = True  # from here on the upstream may be at work, whatever becomes of us
             try:
                 async with self._client.ask(self._api, payload, betas, stream=stream) as reply:
-                    self._asked = True
                     return await (self._stream(out, reply, hide_usage) if stream else self._whole(reply))
             except Trouble as trouble:
+                self._asked = False
                 if not trouble.again or number == tries or out.gone:
                     self._on_trouble(trouble)
                     return await self._give_up(out, trouble)

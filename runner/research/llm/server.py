@@ -30,6 +30,7 @@ MAX_BODY = 32 << 20
 BODY_S = 120.0
 MAX_CONNECTIONS = 64
 MAX_DEPTH = 100
+_SHUTDOWN_S = 0.1  # aiohttp takes 0 for "for ever"
 _POSTS: dict[str, Api] = {
     "/v1/messages": "messages",
     "/v1/messages?beta=true": "messages",
@@ -58,6 +59,7 @@ class DoorServer:
         self._seen: Counter[str] = Counter()
         self._http = web.Server(self._handle)
         self._unix: asyncio.Server | None = None
+        self._handling: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
         """Listen; the socket's folder is private."""
@@ -70,7 +72,10 @@ class DoorServer:
         """Cut what is open; every call is charged first."""
         if self._unix is not None:
             self._unix.close()
-        await self._http.shutdown(0)
+        for task in self._handling:
+            task.cancel()
+        await asyncio.gather(*self._handling, return_exceptions=True)
+        await self._http.shutdown(_SHUTDOWN_S)
         with contextlib.suppress(OSError):
             self._path.unlink()
 
@@ -97,6 +102,9 @@ class DoorServer:
         self._notify(Notice(level="warning", what=what, where=f"{self._door.role} LLM", detail=trouble.message))
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None
+        self._handling.add(task)
         try:
             return await self._route(request)
         except Refused as refusal:
@@ -104,9 +112,12 @@ class DoorServer:
         except Exception as broken:  # ours, not the sandbox's; its text could hold what a request or a key held
             self._trouble(Trouble(500, f"a fault of the gateway: {type(broken).__name__}", again=False))
             return error(500, "the gateway failed")
+        finally:
+            self._handling.discard(task)
 
     def _refused(self, refusal: Refused) -> web.Response:
-        self._account.refused()
+        if refusal.status < 500:  # the others are the upstream's trouble
+            self._account.refused()
         if refusal.attempt:
             self._attempt(refusal.attempt, refusal.message)
         response = error(refusal.status, refusal.message)

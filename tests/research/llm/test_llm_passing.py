@@ -243,3 +243,20 @@ async def test_the_key_is_in_no_file_no_message_and_closed_to_other_processes(ga
         if path.is_file():
             assert CANARY.encode() not in path.read_bytes(), path
     assert all(CANARY not in notice.model_dump_json() for notice in kit.notices)
+
+
+async def test_the_end_of_the_phase_charges_what_the_upstream_is_at_work_on(gateway: Any, standin: StandIn) -> None:
+    kit: Kit = await gateway("openai")
+    arrived = asyncio.Event()
+
+    async def silent() -> None:
+        arrived.set()
+        await standin.never()
+
+    standin.refusals = [silent]
+    asking = asyncio.create_task(kit.ask("chat", stream=False))
+    await arrived.wait()
+    await kit.gateway.close()
+    await asking
+    assert kit.heard[-1].calls == 1 and kit.heard[-1].estimated == 1 and kit.heard[-1].tokens.input > 0
+    assert b'"status":"cut"' in (kit.folder / "llm.jsonl").read_bytes()  # by itself, not by who came after its death
