@@ -9,6 +9,7 @@ import pytest
 
 from runner.config import ConfigError
 from runner.research.agents.command import CommandAgent
+from runner.research.agents.install import folder, installed, prepare_agent
 from runner.research.agents.options import check_agent, command_words, complete_agent
 from runner.resolve import Flags, resolve
 
@@ -93,3 +94,19 @@ def test_a_command_may_not_carry_what_an_agent_must_not_see(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="must not see"):
         CommandAgent.of("command:x", (str(hidden / "below"),), (hidden,))
     assert CommandAgent.of("command:x", (str(tmp_path / "agent"),), (hidden,)).words == ("x",)
+
+
+def test_a_binary_that_was_not_fetched_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIBETRAINING_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"codex is not there\. Type: runner prepare --agent codex"):
+        installed("codex")
+    with pytest.raises(ConfigError, match="Fetched are: claude-code, codex, mini-swe-agent"):
+        prepare_agent("clippy", None, print)
+    folder("codex").mkdir(parents=True)
+    for broken in ("", "[]", "{}", '{"binary": "gone", "said": "1", "companions": {}}', '{"binary": 7}'):
+        (folder("codex") / "manifest.json").write_text(broken)
+        with pytest.raises(ConfigError, match="is not there"):
+            installed("codex")
+    (folder("codex") / "codex-1").write_text("")
+    (folder("codex") / "manifest.json").write_text('{"binary": "codex-1", "said": "one", "companions": {}}')
+    assert installed("codex").version == "one"

@@ -127,6 +127,8 @@ class LlmGateway:
                 await self._spawn()
             except (ConfigError, LlmError):
                 break
+            if self._closing and self._process is not None and self._process.stdin is not None:
+                self._process.stdin.close()  # closed while it was being started again
         self._on_notice(Notice(level="warning", what="the LLM gateway is gone for good", where="LLM gateway"))
 
     async def _listen(self) -> None:
