@@ -117,15 +117,19 @@ class LlmGateway:
 
     async def _live(self) -> None:
         """Listen for as long as it lives; start it again when it dies."""
-        for _ in range(RESTARTS + 1):
+        for restarts in range(RESTARTS + 1):
             await self._listen()
             if self._closing:
                 return
+            if restarts == RESTARTS:
+                break
             notice = Notice(level="warning", what="the LLM gateway died", where="LLM gateway", detail="started again")
             self._on_notice(notice)
             try:
                 await self._spawn()
-            except (ConfigError, LlmError):
+            except LlmError:
+                continue  # it died again at once: that counts
+            except ConfigError:
                 break
             if self._closing and self._process is not None and self._process.stdin is not None:
                 self._process.stdin.close()  # closed while it was being started again

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ class Kit:
             limits=limits or Limits(),
         )  # fmt: skip
         kit = cls(folder, standin, None)  # type: ignore[arg-type]
-        kit.gateway = LlmGateway((door,), folder / "llm.jsonl", folder / "llm.log", kit.notices.append, kit._hear)
+        kit.gateway = LlmGateway((door,), folder / "llm.jsonl", folder / "llm.log", kit._noticed, kit._hear)
         await kit.gateway.start()
         return kit
 
@@ -48,11 +49,19 @@ class Kit:
         self.heard.append(totals)
         self.changed.set()
 
-    async def until_calls(self, count: int) -> Totals:
-        """The totals once they hold ``count`` calls."""
-        while not self.heard or self.heard[-1].calls < count:
+    def _noticed(self, notice: Notice) -> None:
+        self.notices.append(notice)
+        self.changed.set()
+
+    async def until(self, so: Callable[[], bool]) -> None:
+        """Wait until what the gateway told makes it ``so``."""
+        while not so():
             self.changed.clear()
             await self.changed.wait()
+
+    async def until_calls(self, count: int) -> Totals:
+        """The totals once they hold ``count`` calls."""
+        await self.until(lambda: bool(self.heard) and self.heard[-1].calls >= count)
         return self.heard[-1]
 
     @property

@@ -218,12 +218,7 @@ async def test_a_killed_gateway_is_started_again_and_nothing_is_free_or_counted_
     told = await kit.until_calls(2)
     assert told.estimated == 1 and told.tokens.output == 7 and told.tokens.input > 60
     standin.act = StandIn().act
-    while True:
-        try:
-            assert (await kit.ask("messages"))[0] == 200
-            break
-        except OSError:
-            await asyncio.sleep(0)
+    assert (await kit.ask("messages"))[0] == 200
     await kit.gateway.close()
     assert totals(kit.folder / "llm.jsonl")["researcher"] == kit.heard[-1].model_copy(update={"refused": 0})
     assert kit.heard[-1].calls == 3 and "the LLM gateway died" in kit.what
@@ -260,3 +255,14 @@ async def test_the_end_of_the_phase_charges_what_the_upstream_is_at_work_on(gate
     await asking
     assert kit.heard[-1].calls == 1 and kit.heard[-1].estimated == 1 and kit.heard[-1].tokens.input > 0
     assert b'"status":"cut"' in (kit.folder / "llm.jsonl").read_bytes()  # by itself, not by who came after its death
+
+
+async def test_a_gateway_that_dies_again_and_again_is_let_go(gateway: Any) -> None:
+    kit: Kit = await gateway("openai")
+    for _ in range(5):
+        told = len(kit.heard)
+        os.kill(kit.gateway.pid, signal.SIGKILL)
+        await kit.until(lambda told=told: len(kit.heard) > told)
+    os.kill(kit.gateway.pid, signal.SIGKILL)
+    await kit.until(lambda: "the LLM gateway is gone for good" in kit.what)
+    assert kit.what == ["the LLM gateway died"] * 5 + ["the LLM gateway is gone for good"]
