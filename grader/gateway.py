@@ -8,7 +8,6 @@ here, and that record is the trajectory: what a harness says about itself is not
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -20,8 +19,9 @@ from typing import Any, NoReturn
 from aiohttp import web
 
 from grader.engines.base import Completed, Completion, Engine, EngineError, RequestRefused
+from grader.http import HangUp, error, read_object, strict_connection
 from grader.request import Asked, Refused, chat_request, text_request
-from grader.strict import StrictError, parse_object, shorten
+from grader.strict import shorten
 from tasks.spec import Decoding, ProblemLimits
 
 MAX_BODY = 2 << 20
@@ -29,9 +29,6 @@ MAX_CONNECTIONS = 8
 MAX_REQUESTS = 1024
 BODY_S = 10.0
 KEPT_PROMPT = 128 << 10
-
-_QUIET = logging.getLogger("grader.gateway.quiet")
-_QUIET.setLevel(logging.CRITICAL + 1)  # what a harness sends must not reach our log
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,36 +87,6 @@ class Usage:
     tokens_in: int = 0
     tokens_out: int = 0
     attempts: Counter[str] = field(default_factory=Counter)
-
-
-class _Refuse(asyncio.Protocol):
-    """The connection too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
-
-
-class _Connection(web.RequestHandler):
-    """One connection; bytes that are not HTTP are counted."""
-
-    malformed: Callable[[], None]
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        self.malformed()
-        response = _error(status, "not a request this server can read")
-        response.force_close()
-        return response
-
-
-def _error(status: int, message: str) -> web.Response:
-    body = {"error": {"message": message, "type": "invalid_request_error", "code": status}}
-    return web.json_response(body, status=status)
 
 
 class Gateway:
@@ -188,21 +155,11 @@ class Gateway:
     def _connection(self) -> asyncio.BaseProtocol:
         assert self._http is not None
         if self._closing or self.usage.requests >= MAX_REQUESTS:
-            return _Refuse()
+            return HangUp()
         if len(self._http.connections) >= MAX_CONNECTIONS:
             self.usage.attempts["too many connections"] += 1
-            return _Refuse()
-        connection = _Connection(
-            self._http,
-            loop=asyncio.get_running_loop(),
-            logger=_QUIET,
-            access_log=_QUIET,
-            auto_decompress=False,
-            keepalive_timeout=600.0,
-            lingering_time=0.0,
-        )
-        connection.malformed = self._malformed
-        return connection
+            return HangUp()
+        return strict_connection(self._http, self._malformed)
 
     def _malformed(self) -> None:
         self.usage.refused += 1
@@ -216,22 +173,22 @@ class Gateway:
             return await self._route(request)
         except Refused as refusal:
             return self._refused(refusal)
-        except Exception as error:  # ours, not the harness's: the evaluation has no score, rather than a wrong one
-            self._fail(EngineError(f"{type(error).__name__} in a model call", where="gateway"))
+        except Exception as broken:  # ours, not the harness's: the evaluation has no score, rather than a wrong one
+            self._fail(EngineError(f"{type(broken).__name__} in a model call", where="gateway"))
             return self._refused(Refused(503, "the model cannot be reached", cut=True))
 
     def _refused(self, refusal: Refused) -> web.Response:
         self.usage.refused += 1
         if refusal.attempt:
             self.usage.attempts[refusal.attempt] += 1
-        response = _error(refusal.status, refusal.message)
+        response = error(refusal.status, refusal.message)
         if refusal.cut:
             response.force_close()
         return response
 
-    def _fail(self, error: EngineError) -> None:
+    def _fail(self, broken: EngineError) -> None:
         if not self.failure.done():
-            self.failure.set_exception(error)
+            self.failure.set_exception(broken)
 
     async def _route(self, request: web.BaseRequest) -> web.Response:
         match request.method, request.raw_path:
@@ -249,7 +206,7 @@ class Gateway:
     ) -> web.Response:
         """One call, start to end; a second one queues behind it before its body is read."""
         async with self._one:
-            asked = build(await _body(request), self._decoding)
+            asked = build(await read_object(request, limit=MAX_BODY, seconds=BODY_S), self._decoding)
             await self._opened.wait()
             reply = await self._call(asked)
         return web.json_response(asked.envelope(reply, int(time.time())))
@@ -282,8 +239,8 @@ class Gateway:
         self._pending = asyncio.create_task(self._engine.complete(self._session, completion))
         try:
             return await asyncio.shield(self._pending)
-        except EngineError as error:
-            self._fail(error)
+        except EngineError as broken:
+            self._fail(broken)
             raise Refused(503, "the model cannot be reached", cut=True) from None
         finally:
             self._pending = self._pending if not self._pending.done() else None
@@ -308,34 +265,3 @@ class Gateway:
 def _sound(reply: Completed) -> Completed:
     """A text that can be written as UTF-8, whatever a checkpoint made the engine say."""
     return replace(reply, text=reply.text.encode("utf-8", "replace").decode())
-
-
-async def _body(request: web.BaseRequest) -> dict[str, Any]:
-    """The JSON object of a request, bounded in size and time."""
-    if (request.content_length or 0) > MAX_BODY:
-        raise Refused(413, f"a request is at most {MAX_BODY} bytes", attempt="oversized request", cut=True)
-    try:
-        async with asyncio.timeout(BODY_S):
-            data = await _read(request)
-    except TimeoutError:
-        raise Refused(
-            408, f"the request did not arrive within {BODY_S:.0f} s", attempt="slow request", cut=True
-        ) from None
-    try:
-        return parse_object(data)
-    except StrictError as error:
-        raise Refused(400, f"the body is refused: {error}", attempt="malformed body") from None
-
-
-async def _read(request: web.BaseRequest) -> bytes:
-    data = bytearray()
-    try:
-        async for chunk in request.content.iter_any():
-            data += chunk
-            if len(data) > MAX_BODY:
-                break
-    except Exception:  # broken framing or a client that hung up: aiohttp has a dozen names for it
-        raise Refused(400, "the body broke off", cut=True) from None
-    if len(data) > MAX_BODY:
-        raise Refused(413, f"a request is at most {MAX_BODY} bytes", attempt="oversized request", cut=True)
-    return bytes(data)

@@ -33,7 +33,11 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--hidden", metavar="FILE", help="the hidden problems, when --problems names a file")
     what.add_argument("--sources", metavar="FILE", action="append", default=[], help="problems the agent may train on")
     what.add_argument("--model", metavar="NAME|DIR", help="tiny, smollm2-135m, Qwen/Qwen3.5-9B-Base, or a folder")
-    what.add_argument("--agent", metavar="NAME", help="the research agent (scripted)")
+    what.add_argument(
+        "--agent", metavar="NAME", help='scripted, claude-code, codex, mini-swe-agent, shell or command:"..."'
+    )
+    what.add_argument("--agent-model", metavar="NAME", help="the model that the agent thinks with")
+    what.add_argument("--reasoning-effort", metavar="LEVEL", help="minimal, low, medium, high, xhigh or max")
     what.add_argument("--scope", metavar="D+T+H", help="the components that the agent may edit, joined by +")
     what.add_argument("--budget", metavar="TIME", help="wall time of the research phase: 90s, 20m, 12h")
     what.add_argument("--seed", type=int, metavar="N", help="seeds sampling and the scripted agent (default 0)")

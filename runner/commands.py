@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from isolation.probe import Finding
+from runner import places
 from runner.config import ConfigError, RunConfig
 from runner.record.rundir import RunDir, find
 
@@ -31,6 +32,7 @@ def start(args: argparse.Namespace) -> int:
     config = resolve(flags_of(args))
     if args.dry_run:
         return _dry_run(config, args.json)
+    _check_agent(config)
     runs = Path(args.runs).absolute()
     _leave_root(config, runs, _same_command())
     return _to_its_end(loop.start(config, runs, wait=not args.no_wait, as_json=args.json))
@@ -47,6 +49,8 @@ def flags_of(args: argparse.Namespace) -> Flags:
         sources=tuple(args.sources),
         model=args.model,
         agent=args.agent,
+        agent_model=args.agent_model,
+        reasoning_effort=args.reasoning_effort,
         scope=args.scope,
         seed=args.seed,
         samples=args.samples,
@@ -80,8 +84,18 @@ def resume(args: argparse.Namespace) -> int:
 
     rundir = _find(args)
     config = frozen_config(rundir)
+    _check_agent(config)
     _leave_root(config, _runs_of(rundir), _same_command())
     return _to_its_end(loop.resume(config, rundir, wait=not args.no_wait, as_json=args.json))
+
+
+def _check_agent(config: RunConfig) -> None:
+    """What a run's agent needs is there, before minutes are spent on the rest."""
+    from runner.research.agents import make_agent
+    from runner.research.agents.options import check_ready
+
+    check_ready(config)
+    make_agent(config)
 
 
 def status(args: argparse.Namespace) -> int:
@@ -260,6 +274,9 @@ def _leave_root(config: RunConfig | None, runs: Path, argv: Sequence[str]) -> No
     keep: list[Path] = []
     if config is not None:
         files = (config.validation_file, config.hidden_file, *config.source_files, config.base_dir, config.model_env)
-        keep = [Path(path) for path in files if path]
+        keep = [Path(path) for path in (*files, *config.agent_files) if path]
+        keep.append(places.home() / "agents")
+        if config.llm is not None and config.llm.key_file is not None:
+            keep.append(Path(config.llm.key_file))
     keep += [Path(word) for word in sys.argv[1:] if word.startswith("/") and Path(word).exists()]
     privilege.enter(keep, [runs], argv)

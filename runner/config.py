@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from grader.protocol import EngineConfig
 from isolation.problem import BenchError
 from runner.record.events import BudgetLimits
+from runner.research.llm.protocol import Price, Style
 from tasks.spec import Component, Decoding, Frozen, ProblemLimits
 
 
@@ -29,6 +30,25 @@ class IntakeSizes(Frozen):
     files: Annotated[int, Field(gt=0)] = 50_000
 
 
+class LlmConfig(Frozen):
+    """Where the researcher's model is and what it costs. Secrets are named here, never held.
+
+    ``accelerator_hour_price`` counts towards money; None: unknown, or no accelerator.
+    """
+
+    style: Style
+    base_url: str
+    key_env: str | None = None
+    key_file: str | None = None
+    prices: dict[str, Price] = {}
+    accelerator_hour_price: Annotated[float, Field(ge=0)] | None = None
+    streams: Annotated[int, Field(ge=1)] = 8
+    max_output: Annotated[int, Field(ge=16)] = 64_000
+    tries: Annotated[int, Field(ge=1)] = 8
+    first_byte_s: Annotated[float, Field(gt=0)] = 900.0
+    idle_s: Annotated[float, Field(gt=0)] = 7200.0
+
+
 class RunConfig(Frozen):
     """Everything that decides a run. Equal configurations have equal digests. Paths are absolute host paths."""
 
@@ -41,6 +61,10 @@ class RunConfig(Frozen):
     base_dir: str
     model_env: str
     agent: str
+    agent_model: str | None = None
+    reasoning_effort: Literal["minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    agent_files: tuple[str, ...] = ()
+    llm: LlmConfig | None = None
     scope: tuple[Component, ...]
     seed: int
     samples: Annotated[int, Field(gt=0)]

@@ -11,6 +11,7 @@ from isolation.problem import BenchError, IntakeError, SandboxError
 from runner.config import ConfigError
 from runner.record.journal import JournalError
 from runner.research.lease import LeaseError
+from runner.research.llm.upstream import LlmError
 from runner.research.workspace import WorkspaceError
 from tasks.spec import TaskError
 
@@ -27,7 +28,8 @@ class NoScore(BenchError):
     """The run ended as it should, but nothing was selected."""
 
 
-OK, INTERNAL, USAGE, WALLS, TASK, GRADER, FOLDER, BUDGET, INTAKE, NO_SCORE, STOPPED = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 130
+OK, INTERNAL, USAGE, WALLS, TASK, GRADER, FOLDER, BUDGET, INTAKE, NO_SCORE, LLM = range(11)
+STOPPED = 130
 
 EXIT_CODES: dict[type[BaseException], int] = {
     ConfigError: USAGE,
@@ -39,6 +41,7 @@ EXIT_CODES: dict[type[BaseException], int] = {
     ProblemsError: TASK,
     JournalError: FOLDER,
     LeaseError: FOLDER,
+    LlmError: LLM,
     WorkspaceError: FOLDER,
     BudgetError: BUDGET,
     NoScore: NO_SCORE,

@@ -17,10 +17,11 @@ from grader.errors import GraderError
 from grader.ledger import Ledger
 from grader.protocol import HiddenResult, HiddenTest, Progress
 from isolation.problem import BenchError
+from runner import models
 from runner import resume as resuming
 from runner.config import RunConfig
 from runner.errors import BudgetError, NoScore, RunStopped, exit_code
-from runner.opening import Run, opened, printer, sources_dir, start_event
+from runner.opening import Run, budget_of, opened, printer, sources_dir, start_event
 from runner.record.events import (
     AgentEnded,
     HiddenClaimed,
@@ -86,16 +87,23 @@ async def co_design(run: Run) -> AgentEnded:
     run.journal.append(PhaseChanged(phase="research"), sync=True)
     control = run.runtime / "control"
     control.mkdir(mode=0o700, exist_ok=True)
+    researcher = make_agent(run.config, (run.rundir.path,))
     desk = Desk(run.lab, run.registry)
-    run.budget.start()
-    async with _ticking(run):
+    async with models.serving(run) as llm, _ticking(run, llm):
+        run.budget.start()
         await _settle_interrupted(run)
         text = workspace.write_brief(
             run.lab, brief(run.config.problems), seconds_per_validation=_validation_seconds(run)
         )
         await desk.serve(control)
         agent = AgentProcess(
-            run.lab, make_agent(run.config), brief=text, sources=sources_dir(run.rundir), control=control
+            run.lab,
+            researcher,
+            brief=text,
+            sources=sources_dir(run.rundir),
+            control=control,
+            llm=llm.access if llm else None,
+            running=lambda: [f"{job.id} {job.verb} {job.state}" for job in desk.jobs.active],
         )
         session = run.journal.state.agent.session
         try:
@@ -214,14 +222,16 @@ async def _settle_interrupted(run: Run) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _ticking(run: Run) -> AsyncIterator[None]:
-    """Journal the budget every few seconds while the block runs."""
+async def _ticking(run: Run, llm: models.Model | None) -> AsyncIterator[None]:
+    """Journal the budget every few seconds while the block runs; the model's gateway hears what the rest has cost."""
 
     async def tick() -> None:
         while True:
             await asyncio.sleep(_TICK_S)
             run.budget.slept()
             run.journal.append(run.budget.tick())
+            if llm is not None:
+                llm.gateway.elsewhere(run.budget.accelerator_money())
 
     ticking = asyncio.create_task(tick())
     try:
@@ -239,7 +249,7 @@ async def start(config: RunConfig, runs: Path, *, wait: bool, as_json: bool) -> 
     rundir = RunDir.create(runs, config.task, datetime.now())
     rundir.write_config(config.to_toml(), config.digest())
     lock = rundir.acquire()
-    budget = Budget(config.budget)
+    budget = budget_of(config)
     journal = Journal.create(rundir.journal_file, budget.el)
     out = printer(as_json)
     journal.subscribe(out)
@@ -254,7 +264,7 @@ async def start(config: RunConfig, runs: Path, *, wait: bool, as_json: bool) -> 
 async def resume(config: RunConfig, rundir: RunDir, *, wait: bool, as_json: bool) -> int:
     """Go on with ``rundir``; returns the exit code. A finished run only has its report written again."""
     lock = rundir.acquire()
-    budget = Budget(config.budget)
+    budget = budget_of(config)
     journal = Journal.reopen(rundir.journal_file, budget.el)
     out = printer(as_json)
     journal.subscribe(out)

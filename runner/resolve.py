@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,12 +14,13 @@ from pydantic import ValidationError
 
 from runner import places
 from runner.config import ConfigError, RunConfig
+from runner.research.agents.options import check_agent, complete_agent
+from runner.words import did_you_mean
 from tasks import registry
 from tasks.spec import COMPONENTS, LETTERS, Component, ProblemSet, TaskSpec
 
 ProfileName = Literal["laptop", "workstation"]
 
-AGENTS = ("scripted",)
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _MODELS: Mapping[ProfileName, str] = {"laptop": "tiny", "workstation": "Qwen/Qwen3.5-9B-Base"}
 _SETS: Mapping[ProfileName, str] = {"laptop": "mini", "workstation": "aime"}
@@ -37,6 +37,8 @@ class Flags:
     sources: tuple[str, ...] = ()
     model: str | None = None
     agent: str | None = None
+    agent_model: str | None = None
+    reasoning_effort: str | None = None
     scope: str | None = None
     seed: int | None = None
     samples: int | None = None
@@ -47,13 +49,6 @@ class Flags:
     config: str | None = None
     allow_weak: tuple[str, ...] = ()
     sets: tuple[str, ...] = field(default=())
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Advice that names what is known, nearest first."""
-    names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}"
 
 
 def seconds(text: str | float) -> float:
@@ -205,7 +200,14 @@ def _defaults(task: TaskSpec, flags: Flags, merged: Mapping[str, Any]) -> dict[s
 
 def _overrides(flags: Flags) -> dict[str, Any]:
     over: dict[str, Any] = {}
-    simple = {"agent": flags.agent, "seed": flags.seed, "samples": flags.samples, "protocol": flags.protocol}
+    simple = {
+        "agent": flags.agent,
+        "agent_model": flags.agent_model,
+        "reasoning_effort": flags.reasoning_effort,
+        "seed": flags.seed,
+        "samples": flags.samples,
+        "protocol": flags.protocol,
+    }
     over.update({key: value for key, value in simple.items() if value is not None})
     if flags.policy is not None:
         over["selection_policy"] = flags.policy
@@ -269,8 +271,7 @@ def resolve(flags: Flags) -> RunConfig:
     _merge(values, {key: value for key, value in table.items() if key not in ("problems", "hidden", "model", "task")})
     _merge(values, {key: value for key, value in over.items() if key not in ("problems", "hidden", "model")})
     _shape(values)
-    if values["agent"] not in AGENTS:
-        raise ConfigError(
-            f"unknown agent {values['agent']!r}", where="--agent", do=did_you_mean(values["agent"], AGENTS)
-        )
-    return _checked(values)
+    complete_agent(values)
+    config = _checked(values)
+    check_agent(config)
+    return config

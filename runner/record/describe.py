@@ -226,7 +226,13 @@ def _lease(said: ev.LeaseChanged, _: RunState) -> str:
 def _tick(said: ev.BudgetTick, state: RunState) -> str:
     limits = state.run.budget if state.run else None
     wall = f"{duration(said.wall_s)} of {duration(limits.wall_s)}" if limits else duration(said.wall_s)
-    return f"budget: {wall}; {split_text(said.split)}"
+    parts = [wall, split_text(said.split)]
+    if said.llm is not None or said.tokens:
+        limit = limits.tokens if limits else None
+        parts.append(f"tokens {tokens(said.tokens)}" + (f" of {tokens(limit)}" if limit is not None else ""))
+        known = limits.money if limits else None
+        parts.append(f"money {money(said.money)}" + (f" of {money(known)}" if known is not None else ""))
+    return "budget: " + "; ".join(parts)
 
 
 def _integrity(said: ev.Integrity, _: RunState) -> str:

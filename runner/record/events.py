@@ -90,7 +90,10 @@ class AgentStarted(Frozen):
 
 
 class AgentTurn(Frozen):
-    """A claim of the agent's own output: what it said in one line. Never a source of scores or tokens."""
+    """A claim of the agent's own output: what it said in one line. Never a source of scores or tokens.
+
+    ``session``: the id by which its framework goes on with this conversation, where the output names it.
+    """
 
     kind: Literal["agent_turn"] = "agent_turn"
     n: int
@@ -98,6 +101,7 @@ class AgentTurn(Frozen):
     tool: str = ""
     seconds: float = 0.0
     tokens: int = 0
+    session: str = ""
 
 
 class AgentEnded(Frozen):
@@ -239,6 +243,21 @@ class LeaseChanged(Frozen):
     job: str | None = None
 
 
+class LlmUse(Frozen):
+    """What the researcher asked of its model, by the gateway's account: tokens as the upstream counted them.
+
+    ``estimated``: calls whose figures are ours, because the upstream gave none.
+    """
+
+    calls: int = 0
+    refused: int = 0
+    estimated: int = 0
+    input: int = 0
+    cached: int = 0
+    cache_write: int = 0
+    output: int = 0
+
+
 class BudgetTick(Frozen):
     kind: Literal["budget_tick"] = "budget_tick"
     wall_s: float
@@ -247,6 +266,7 @@ class BudgetTick(Frozen):
     money: float | None = None
     accelerator_s: float = 0.0
     gap_s: float = 0.0
+    llm: LlmUse | None = None
 
 
 class Integrity(Frozen):

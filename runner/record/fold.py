@@ -124,7 +124,9 @@ def _agent_started(state: RunState, said: ev.AgentStarted, mark: Mark) -> RunSta
 
 
 def _agent_turn(state: RunState, said: ev.AgentTurn, mark: Mark) -> RunState:
-    agent = replace(state.agent, turns=state.agent.turns + 1, saying=said.summary, tool=said.tool)
+    old = state.agent
+    session = said.session or old.session
+    agent = replace(old, turns=old.turns + 1, saying=said.summary, tool=said.tool, session=session)
     return replace(state, mark=mark, agent=agent)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -12,10 +13,11 @@ from grader.strict import LineReader, StrictError
 from isolation.clean import clean_line
 from isolation.sandbox import Sandbox
 from runner.record.events import AgentEnded, AgentStarted, Integrity
-from runner.research.agents.base import AgentContext, AgentLaunch, ResearchAgent
+from runner.research.agents.base import AgentContext, AgentLaunch, LlmAccess, ResearchAgent
 from runner.research.budget import Budget
 from runner.research.lab import Lab
 from runner.research.sandbox import box, feed, research_spec
+from runner.research.terminal import attend
 from runner.research.train import CappedLog
 from runner.research.workspace import DiskWatch
 from tasks.spec import COMPONENTS
@@ -50,8 +52,21 @@ class Ending:
 class AgentProcess:
     """Runs an agent for the research phase: :meth:`run` returns when every process of it is dead."""
 
-    def __init__(self, lab: Lab, agent: ResearchAgent, *, brief: str, sources: Path, control: Path) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        agent: ResearchAgent,
+        *,
+        brief: str,
+        sources: Path,
+        control: Path,
+        llm: LlmAccess | None = None,
+        running: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        """``running`` names the jobs of the desk that go on; ``llm`` is the agent's way to its model."""
         self._lab = lab
+        self._llm = llm
+        self._running = running
         self._agent = agent
         self._brief = brief
         self._sources = sources
@@ -69,8 +84,8 @@ class AgentProcess:
         with log_path.open("ab") as file:
             resumes = 0
             while True:
-                ending = await self._once(file, finished, resumed=resumed or resumes > 0)
-                if not self._goes_on(ending, resumes):
+                ending, again = await self._once(file, finished, resumed=resumed or resumes > 0)
+                if not again or not self._goes_on(ending, resumes):
                     break
                 resumes += 1
                 self._lab.journal.append(ended(ending))
@@ -79,12 +94,13 @@ class AgentProcess:
         return end
 
     def _goes_on(self, ending: Ending, resumes: int) -> bool:
-        """Is an agent that ended by itself started again? Never one that died at once, nor more than N times."""
-        by_itself = ending.why in ("exited", "signal", "disk")
+        """Is an agent that ended by itself started again? Never one that died at once, nor more than N times, nor one
+        whose budget is used up."""
+        by_itself = ending.why in ("exited", "signal", "disk") and not self._lab.budget.exhausted()
         return by_itself and ending.lived_s >= _AT_ONCE_S and resumes < self._lab.config.agent_resumes
 
-    async def _once(self, file: BinaryIO, finished: asyncio.Event, *, resumed: bool) -> Ending:
-        """One start, to its end."""
+    async def _once(self, file: BinaryIO, finished: asyncio.Event, *, resumed: bool) -> tuple[Ending, bool]:
+        """One start, to its end; and whether such an end may be gone on from."""
         launch = self._agent.launch(self._context(resumed))
         self._session = launch.session
         spec = research_spec(self._lab, launch, sources=self._sources, control=self._control, resumed=resumed)
@@ -94,11 +110,12 @@ class AgentProcess:
             began = loop.time()
             self._journal_start(launch, resumed)
             assert running.stdin is not None and running.stdout is not None and running.stderr is not None
-            helpers = [
-                asyncio.create_task(feed(running.stdin, launch.stdin)),
-                asyncio.create_task(self._read(running.stdout, log)),
-                asyncio.create_task(_drain(running.stderr, log)),
-            ]
+            helpers = [asyncio.create_task(_drain(running.stderr, log))]
+            if launch.terminal:
+                helpers.append(asyncio.create_task(attend(running, log)))
+            else:
+                helpers.append(asyncio.create_task(feed(running.stdin, launch.stdin)))
+                helpers.append(asyncio.create_task(self._read(running.stdout, log)))
             try:
                 why, code = await self._until(running, finished)
                 if code is not None:
@@ -108,7 +125,7 @@ class AgentProcess:
                     task.cancel()
                 await asyncio.gather(*helpers, return_exceptions=True)
         log.end()
-        return Ending(why, code, loop.time() - began)
+        return Ending(why, code, loop.time() - began), launch.resumes
 
     async def _until(self, running: Sandbox, finished: asyncio.Event) -> tuple[Why, int | None]:
         """Why it is over: the first of its own end, `vibe finish`, a stop, the budget, a full disk."""
@@ -150,7 +167,10 @@ class AgentProcess:
         if turn is None or self._turns >= TURNS:
             return
         self._turns += 1
-        safe = {"n": self._turns, "summary": clean_line(turn.summary, _TEXT), "tool": clean_line(turn.tool, 80)}
+        session = turn.session if not self._session else ""  # a later one may be a child's forgery
+        self._session = self._session or session
+        words = {"summary": clean_line(turn.summary, _TEXT), "tool": clean_line(turn.tool, 80)}
+        safe = {"n": self._turns, "session": session, **words}
         self._lab.journal.append(turn.model_copy(update=safe))
 
     def _context(self, resumed: bool) -> AgentContext:
@@ -163,6 +183,8 @@ class AgentProcess:
             deadline=budget.deadline,
             resumed=resumed,
             session=self._session if resumed else "",
+            llm=self._llm,
+            running=tuple(self._running()) if resumed else (),
         )
 
     def _journal_start(self, launch: AgentLaunch, resumed: bool) -> None:

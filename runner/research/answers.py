@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from grader.protocol import Delta, Score
-from runner.record.events import ModelCreated
+from runner.record.events import BudgetLimits, BudgetTick, ModelCreated
+from runner.record.format import money, tokens
 from runner.research.candidate import Candidate
 from runner.research.jobs import Answer
 from runner.research.workspace import duration, letters
@@ -60,6 +61,21 @@ def trained(made: ModelCreated) -> Answer:
     moved = "NO CHANGE against its parents" if made.no_change else f"relative change {made.delta_norm:.3g}"
     text = f"{made.model} ({made.format}, {made.bytes / 1e6:.1f} MB, {moved}). Next: vibe validate --model {made.model}"
     return {"text": text, "model": made.model, "format": made.format, "no_change": made.no_change}
+
+
+def budget_lines(tick: BudgetTick, limits: BudgetLimits) -> list[str]:
+    """What was used of the budget beside time, where something is counted: one line."""
+    parts = []
+    if tick.llm is not None or limits.tokens is not None:
+        parts.append(f"tokens {tokens(tick.tokens)}" + (f" of {tokens(limits.tokens)}" if limits.tokens else ""))
+    if tick.money is not None or limits.money is not None:
+        parts.append(f"money {money(tick.money)}" + (f" of {money(limits.money)}" if limits.money else ""))
+    return [f"used: {', '.join(parts)}"] if parts else []
+
+
+def used(tick: BudgetTick, limits: BudgetLimits) -> dict[str, Any]:
+    """The same for --json; money is null where a price is unknown."""
+    return {"tokens": tick.tokens, "tokens_limit": limits.tokens, "money": tick.money, "money_limit": limits.money}
 
 
 def with_time(answer: Mapping[str, Any], left_s: float, deadline: float) -> Answer:

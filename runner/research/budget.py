@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from runner.record.events import BudgetLimits, BudgetTick, Split
+from runner.record.events import BudgetLimits, BudgetTick, LlmUse, Split
 
 Label = Literal["grade", "train", "sample", "wait", "think"]
 LABELS: tuple[Label, ...] = ("grade", "train", "sample", "wait", "think")
@@ -39,18 +39,27 @@ class SystemClock:
 
 @dataclass(slots=True)
 class Spent:
-    """The axes other than wall time, so far: LLM tokens, money (None = no priced use yet), accelerator seconds."""
+    """The axes other than wall time: LLM tokens, money for them (None = no priced use yet), accelerator seconds.
+
+    ``unpriced``: something was used whose price nobody knows, so that no sum of money is true.
+    """
 
     tokens: int = 0
     money: float | None = None
     accelerator_s: float = 0.0
+    unpriced: bool = False
+    llm: LlmUse | None = None
 
 
 class Budget:
     """The research clock. Seconds run only between ``start``/``resume`` and ``pause``; each has exactly one label."""
 
-    def __init__(self, limits: BudgetLimits, clock: Clock | None = None) -> None:
+    def __init__(
+        self, limits: BudgetLimits, clock: Clock | None = None, *, accelerator_hour_price: float | None = None
+    ) -> None:
+        """``accelerator_hour_price``: money for an hour of the accelerator; None does not count it."""
         self.limits = limits
+        self._hour_price = accelerator_hour_price
         self.spent = Spent()
         self.gap_s = 0.0
         self._clock = clock or SystemClock()
@@ -118,6 +127,23 @@ class Budget:
         if money is not None:
             self.spent.money = (self.spent.money or 0.0) + money
 
+    def account(self, use: LlmUse, money: float | None) -> None:
+        """Take over what the LLM gateway's file sums to: absolute figures, so that nothing counts twice."""
+        self.spent.llm = use
+        self.spent.tokens = use.output
+        self.spent.money = money
+        self.spent.unpriced = money is None and use.calls > 0
+
+    def accelerator_money(self) -> float:
+        """What the accelerator has cost so far; 0 where its hours are not counted."""
+        return self.spent.accelerator_s / 3600 * (self._hour_price or 0.0)
+
+    def money(self) -> float | None:
+        """All money spent; None where no use was priced yet, or some use has no known price."""
+        if self.spent.unpriced or (self.spent.money is None and not self._hour_price):
+            return None
+        return (self.spent.money or 0.0) + self.accelerator_money()
+
     def exhausted(self) -> str:
         """The name of the first axis that is used up, or an empty string."""
         limits, spent = self.limits, self.spent
@@ -125,7 +151,7 @@ class Budget:
             return "wall time"
         if limits.tokens is not None and spent.tokens >= limits.tokens:
             return "tokens"
-        if limits.money is not None and (spent.money or 0.0) >= limits.money:
+        if limits.money is not None and (self.money() or 0.0) >= limits.money:
             return "money"
         if limits.accelerator_s is not None and spent.accelerator_s >= limits.accelerator_s:
             return "accelerator time"
@@ -146,9 +172,10 @@ class Budget:
             wall_s=self.el(),
             split=self.split(),
             tokens=self.spent.tokens,
-            money=self.spent.money,
+            money=self.money(),
             accelerator_s=self.spent.accelerator_s,
             gap_s=self.gap_s,
+            llm=self.spent.llm,
         )
 
     def restore(self, tick: BudgetTick, *, el: float | None = None, gap_s: float = 0.0) -> None:
@@ -159,7 +186,9 @@ class Budget:
         self._seconds = {label: getattr(tick.split, label) for label in LABELS}
         unlabelled = max(0.0, (tick.wall_s if el is None else max(el, tick.wall_s)) - sum(self._seconds.values()))
         self._seconds["think"] += unlabelled
-        self.spent = Spent(tick.tokens, tick.money, tick.accelerator_s)
+        self.spent = Spent(tick.tokens, None, tick.accelerator_s, llm=tick.llm)
+        if tick.money is not None:
+            self.spent.money = max(0.0, tick.money - self.accelerator_money())
         self.gap_s = tick.gap_s + gap_s
 
     def _book(self) -> None:

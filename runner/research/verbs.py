@@ -13,7 +13,7 @@ from isolation.clean import clean_line
 from isolation.files import write_atomic
 from isolation.problem import IntakeError
 from runner.record.events import EditRefused, ModelCreated, SampleFinished, Selected
-from runner.research.answers import change, described, history_line, named, noise, trained
+from runner.research.answers import budget_lines, change, described, history_line, named, noise, trained, used
 from runner.research.candidate import BASE, INITIAL, Candidate, Registry, create, show_feedback
 from runner.research.jobs import Answer, Job, Jobs, Refusal
 from runner.research.lab import Lab, ask
@@ -105,6 +105,7 @@ class Verbs:
         lines = [f"{job.id} {job.verb} {job.state} {job.note}".rstrip() for job in self.jobs.active] or ["no job"]
         lines.append(f"best: {named(best)}" if best else "best: nothing validated yet")
         lines.append(f"selected: {chosen or 'nothing yet'}")
+        lines += budget_lines(self.lab.budget.tick(), self.lab.budget.limits)
         active = [{"job": job.id, "verb": job.verb, "state": job.state, "note": job.note} for job in self.jobs.active]
         return {
             "ok": True,
@@ -114,6 +115,7 @@ class Verbs:
             "score": best and best.score and best.score.score,
             "selected": chosen,
             "models": list(self.registry.models),
+            **used(self.lab.budget.tick(), self.lab.budget.limits),
         }
 
     def history(self) -> Answer:

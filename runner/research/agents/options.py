@@ -1,0 +1,127 @@
+"""The options of an agent: which there are, what a command's words mean, where its model is. One line for a mistake."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from runner.config import ConfigError, LlmConfig, RunConfig
+from runner.research.llm.protocol import Style
+from runner.words import did_you_mean
+
+COMMAND = "command:"
+NAMES = ("scripted", "claude-code", "codex", "mini-swe-agent", "shell", 'command:"..."')
+STYLES: Mapping[str, Style] = {"claude-code": "anthropic", "codex": "openai", "mini-swe-agent": "openai"}
+"""Agents that cannot do without a model, and what they speak."""
+
+_VENDORS: Mapping[Style, tuple[str, str]] = {
+    "anthropic": ("https://api.anthropic.com", "ANTHROPIC_API_KEY"),
+    "openai": ("https://api.openai.com", "OPENAI_API_KEY"),
+}
+_LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+def complete_agent(values: dict[str, Any]) -> None:
+    """Fill in what the agent's name and model decide: a command's files, where the model is. Raises ConfigError."""
+    name = str(values["agent"])
+    if name.startswith(COMMAND):
+        words, files = command_words(name)
+        values["agent"] = COMMAND + shlex.join(words)
+        values.setdefault("agent_files", files)
+    elif name not in NAMES:
+        raise ConfigError(f"unknown agent {name!r}", where="--agent", do=did_you_mean(name, NAMES))
+    if values.get("agent_model") is None:
+        if name in STYLES:
+            do = "Name its model: --agent-model NAME, as the provider spells it"
+            raise ConfigError(f"{name} needs a model", where="--agent-model", do=do)
+        if "llm" not in values:
+            return
+    llm = values.setdefault("llm", {})
+    if isinstance(llm, dict):
+        _complete_llm(llm, STYLES.get(name, "openai"))
+
+
+def _complete_llm(llm: dict[str, Any], style: Style) -> None:
+    llm.setdefault("style", style)
+    url, key = _VENDORS.get(llm["style"], _VENDORS[style])
+    if "base_url" not in llm:
+        llm["base_url"] = url
+        if "key_file" not in llm:
+            llm.setdefault("key_env", key)
+
+
+def command_words(agent: str) -> tuple[list[str], list[str]]:
+    """The words of ``command:"…"`` and the host files among them: words with a slash that name something that exists.
+
+    Those are made absolute here, and are mounted read-only into the agent's sandbox.
+    """
+    try:
+        words = shlex.split(agent.removeprefix(COMMAND))
+    except ValueError as error:
+        raise ConfigError(f"is not a command ({error})", where="--agent", do="Quote it as for a shell") from None
+    if not words:
+        raise ConfigError("names no command", where="--agent", do='Write --agent command:"./my-agent --flag"')
+    files = []
+    for number, word in enumerate(words):
+        path = Path(word).expanduser()
+        if "/" in word and path.exists():
+            words[number] = str(path.resolve())
+            files.append(words[number])
+    if words[0].startswith("."):
+        raise ConfigError("no such file", where=f"--agent command:{words[0]}", do="Name a program that exists")
+    return words, files
+
+
+def check_agent(config: RunConfig) -> None:
+    """What a run may not start with. Raises ConfigError."""
+    llm = config.llm
+    if llm is not None:
+        _check_address(llm)
+        needed = STYLES.get(config.agent)
+        if needed is not None and llm.style != needed:
+            do = f"Leave llm.style out, or write {needed!r}"
+            raise ConfigError(f"{config.agent} speaks {needed!r} only", where="llm.style", do=do)
+    _check_money(config)
+
+
+def check_ready(config: RunConfig) -> None:
+    """That a run's key is where the configuration says, before anything is spent. Only its presence is looked at."""
+    llm = config.llm
+    if llm is None or config.agent_model is None:
+        return
+    if llm.key_file is not None and not Path(llm.key_file).is_file():
+        raise ConfigError("no such key file", where="llm.key_file", do="Check the path")
+    if llm.key_file is None and llm.key_env is not None and not os.environ.get(llm.key_env):
+        do = f"Type: export {llm.key_env}=…, or --set llm.key_file=FILE"
+        raise ConfigError("no key", where=f"${llm.key_env}", do=do)
+
+
+def _check_address(llm: LlmConfig) -> None:
+    parts = urlsplit(llm.base_url)
+    plain = parts.path.strip("/") in ("", "v1") and not (parts.query or parts.fragment or parts.username)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
+        do = "Write https://HOST, or http://127.0.0.1:PORT for a server on this machine"
+        raise ConfigError(f"{llm.base_url!r} is no address of a model", where="llm.base_url", do=do)
+    if parts.scheme == "http" and parts.hostname not in _LOCAL:
+        do = "Use https; http is for this machine"
+        raise ConfigError("a key and a whole run would cross the network unencrypted", where="llm.base_url", do=do)
+
+
+def _check_money(config: RunConfig) -> None:
+    """An unknown price with a limit on money refuses to start."""
+    if config.budget.money is None:
+        return
+    llm = config.llm
+    if llm is not None:
+        price = llm.prices.get(config.agent_model or "")
+        if price is None or not price.known():
+            missing = "input, cached, cache_write and output"
+            do = f'Write [llm.prices."{config.agent_model}"] with {missing} in a --config file (docs/agents.md)'
+            raise ConfigError(f"the price of {config.agent_model!r} is not known", where="budget.money", do=do)
+    if config.engine.device == "cuda" and (llm is None or llm.accelerator_hour_price is None):
+        do = "Set llm.accelerator_hour_price (0 if you do not count it), or drop the limit on money"
+        raise ConfigError("the price of an accelerator hour is not known", where="budget.money", do=do)
