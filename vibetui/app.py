@@ -6,6 +6,9 @@ import asyncio
 import os
 import signal
 import sys
+import termios
+import threading
+import time
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,6 +31,7 @@ from vibetui.text import one_line
 from vibetui.widgets.status import Head
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+_LEAVE_S, _LOOK_S = 5.0, 1.0
 _COPY_MOST = 100_000  # characters that terminals take by OSC 52
 
 
@@ -120,6 +124,9 @@ class VibeApp(App[int], inherit_bindings=False):
 
     def _signalled(self, number: int) -> None:
         """Leave the terminal as it was, then the process; the run is not touched."""
+        last = threading.Timer(_LEAVE_S, os._exit, (128 + number,))
+        last.daemon = True
+        last.start()  # a terminal that is gone takes nothing any more, and Textual would wait for it for ever
         self.exit(return_code=128 + number)
 
     # -- the run that is looked at
@@ -341,8 +348,19 @@ def _written(path: Path, text: str) -> str:
     return ""
 
 
+def _end_with_terminal(fd: int) -> None:
+    """End the process when its terminal is gone: there is nothing left to paint on and nothing to restore."""
+    while True:
+        time.sleep(_LOOK_S)
+        try:
+            termios.tcgetattr(fd)
+        except (termios.error, OSError):
+            os._exit(128 + signal.SIGHUP)
+
+
 def run_app(app: VibeApp, *, mouse: bool) -> int:
     """Run it on this terminal; returns the exit status."""
+    threading.Thread(target=_end_with_terminal, args=(sys.stdin.fileno(),), daemon=True).start()
     app.run(mouse=mouse)
     sys.stderr.flush()
     return app.return_code or 0

@@ -53,8 +53,14 @@ class Terminal:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        os.close(self.slave)
-        os.close(self.fd)
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close the terminal, as when its window is closed."""
+        for fd in (self.slave, self.fd):
+            if fd >= 0:
+                os.close(fd)
+        self.slave = self.fd = -1
 
     def _read(self, seconds: float) -> bool:
         ready, _, _ = select.select([self.fd], [], [], seconds)

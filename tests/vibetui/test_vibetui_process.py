@@ -184,3 +184,11 @@ def test_the_mouse_is_left_to_the_terminal_where_that_was_asked_for(recorded: Ru
         terminal.press("q")
         assert terminal.ended() == 0
     assert b"?1000h" not in terminal.everything and terminal.everything.isascii()
+
+
+def test_a_viewer_whose_terminal_is_gone_ends(recorded: RunDir, tmp_path: Path) -> None:
+    """Without a controlling terminal no signal tells it; Textual's writer would wait for ever."""
+    with Terminal([str(recorded.path)], tmp_path) as terminal:
+        terminal.until("candidates of")
+        terminal.hang_up()
+        assert terminal.process.wait(timeout=60) == 128 + signal.SIGHUP
