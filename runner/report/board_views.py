@@ -107,7 +107,7 @@ def _remarks(board: Board) -> Iterator[str]:
         on_validation = " ".join(_names(board.validation_leader))
         yield f"validation leader {on_validation}: {'also' if same else 'not'} the leader on hidden problems"
     yield "hidden: the selected system, tested once a run; one run keeps its own interval, more have one over seeds"
-    yield "time, tokens, money: medians"
+    yield "scores in percent, differences in points; time, tokens, money: medians"
 
 
 def _searches(table: Searches, published: Sequence[Published]) -> list[list[str]]:
