@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from runner.record.describe import delta_text, duration, letters, money, number, percent, score_text, tokens
-from runner.report.gather import System
+from runner.report.gather import REFERENCE, System
 from runner.report.leaderboard import Board, Entry, Mean
 from runner.report.published import Published
 from runner.report.searches import Searches
@@ -70,7 +70,7 @@ def _title(board: Board) -> str:
 
 
 def _names(system: System) -> list[str]:
-    return [system.agent, system.model, letters(system.scope)]
+    return [system.agent, system.model, "–" if system.agent == REFERENCE else letters(system.scope)]
 
 
 def _row(entry: Entry) -> list[str]:
@@ -80,14 +80,15 @@ def _row(entry: Entry) -> list[str]:
     if alone is not None and alone.hidden_selected is not None and alone.delta is not None:
         hidden = score_text(alone.hidden_selected).partition(" % ")[2]
         delta = delta_text(alone.delta).partition(" ")[2]
+    fixed = entry.system.agent == REFERENCE  # it moved nothing and gained nothing: neither has a number
     runs = f"{len(entry.runs)}" + (f" (+{entry.others} without result)" if entry.others else "")
     notes = [*(["weak walls"] if entry.weak else []), *([f"integrity {entry.integrity}"] if entry.integrity else [])]
     return [
         *_names(entry.system),
         spread_text(entry.hidden),
         hidden,
-        spread_text(entry.delta, points=True),
-        delta,
+        "–" if fixed else spread_text(entry.delta, points=True),
+        "–" if fixed else delta,
         spread_text(entry.validation),
         duration(None if entry.hours is None else entry.hours * 3600),
         tokens(None if entry.tokens is None else int(entry.tokens)),
@@ -107,7 +108,7 @@ def _remarks(board: Board) -> Iterator[str]:
         on_validation = " ".join(_names(board.validation_leader))
         yield f"validation leader {on_validation}: {'also' if same else 'not'} the leader on hidden problems"
     yield "hidden: the selected system, tested once a run; one run keeps its own interval, more have one over seeds"
-    yield "time, tokens, money: medians"
+    yield "scores in percent, differences in points; time, tokens, money: medians"
 
 
 def _searches(table: Searches, published: Sequence[Published]) -> list[list[str]]:
