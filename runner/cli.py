@@ -43,7 +43,7 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--seed", type=int, metavar="N", help="seeds sampling and the scripted agent (default 0)")
     what.add_argument("--samples", type=int, metavar="N", help="samples per problem (avg@N)")
     what.add_argument("--profile", default="auto", metavar="NAME", help="auto, laptop or workstation")
-    what.add_argument("--protocol", metavar="NAME", help="vibetraining (default) or rsibench-data")
+    what.add_argument("--protocol", metavar="NAME", help="vibetraining, the only one so far")
     what.add_argument("--policy", metavar="NAME", help="selection when the agent made none: best_validated or none")
     how = parser.add_argument_group("how")
     how.add_argument("--config", metavar="FILE", help="a TOML file with any of the keys that --dry-run prints")

@@ -73,7 +73,7 @@ class RunConfig(Frozen):
     engine: EngineConfig
     budget: BudgetLimits
     profile: Literal["laptop", "workstation"]
-    protocol: Literal["vibetraining", "rsibench-data"] = "vibetraining"
+    protocol: Literal["vibetraining"] = "vibetraining"
     selection_policy: Literal["best_validated", "none"] = "best_validated"
     intake: IntakeSizes = IntakeSizes()
     disk_reserve: int = 1 << 30

@@ -34,7 +34,7 @@ from runner.record.events import (
 )
 from runner.record.journal import Journal
 from runner.record.rundir import RunDir
-from runner.report.document import write_report
+from runner.report.publish import front_page, publish_or_less
 from runner.research import workspace
 from runner.research.agent_process import AgentProcess
 from runner.research.agents import make_agent
@@ -57,8 +57,8 @@ async def conduct(run: Run) -> None:
     chosen = select(run)
     await hidden_test(run, chosen)
     run.journal.append(PhaseChanged(phase="reporting"))
-    write_report(run.rundir, run.journal.state)
     run.journal.append(RunFinished(status="ok"), sync=True)
+    publish_or_less(run.rundir, run.journal.state)
 
 
 async def baseline(run: Run) -> None:
@@ -129,7 +129,7 @@ def select(run: Run) -> Candidate:
     else:
         reason = "the agent selected nothing and the policy is none"
         run.journal.append(RunFinished(status="no_score", reason=reason), sync=True)
-        write_report(run.rundir, run.journal.state)
+        publish_or_less(run.rundir, run.journal.state)
         raise NoScore(reason, where=run.rundir.name, do="An agent selects with `vibe select`")
     run.journal.append(event, sync=True)
     return run.registry.candidates[event.candidate]
@@ -271,8 +271,8 @@ async def resume(config: RunConfig, rundir: RunDir, *, wait: bool, as_json: bool
     try:
         finished = journal.state.finished
         if finished is not None and finished.status in ("ok", "no_score"):
-            write_report(rundir, journal.state)
-            out.finish(journal.state)
+            publish_or_less(rundir, journal.state)
+            out.finish(journal.state, front_page(rundir))
             return 0
         resuming.take_up(journal, budget)
         rundir.clear_requests()
@@ -305,7 +305,7 @@ async def _to_the_end(
             journal.append(RunFinished(status="failed", reason=str(error)), sync=True)
         finish(journal.state)
         raise
-    finish(journal.state)
+    finish(journal.state, front_page(rundir))
     return 0
 
 

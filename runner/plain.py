@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TextIO
 
 from runner.record import events as ev
@@ -62,10 +63,12 @@ class PlainPrinter:
         elif self._worth(event, state):
             self.line(self._text(event, state))
 
-    def finish(self, state: RunState) -> None:
-        """Print the card (not in JSON mode, where the last event says it)."""
+    def finish(self, state: RunState, report: Path | None = None) -> None:
+        """Print the card and where the report lies (not in JSON mode, where the last event says it)."""
         if not self._json:
             self.line("\n" + card(state).rstrip("\n"))
+            if report is not None:
+                self.line(f"report   {report}")
 
     def line(self, text: str) -> None:
         """Write one line; characters that the stream cannot show become question marks."""

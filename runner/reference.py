@@ -18,8 +18,8 @@ from runner.record.events import PhaseChanged, RunFinished, Selected
 from runner.record.journal import Journal
 from runner.record.rundir import RunDir
 from runner.record.state import INITIAL
-from runner.report.document import write_report
 from runner.report.gather import REFERENCE
+from runner.report.publish import front_page, publish_or_less
 from runner.research.budget import Budget
 
 
@@ -41,7 +41,7 @@ async def start(config: RunConfig, runs: Path, *, wait: bool, as_json: bool) -> 
     try:
         journal.append(start_event(config, rundir), sync=True)
         await _evaluate(config, rundir, journal, budget, wait=wait)
-        out.finish(journal.state)
+        out.finish(journal.state, front_page(rundir))
         return 0
     except BenchError as error:
         if journal.state.finished is None:
@@ -59,4 +59,4 @@ async def _evaluate(config: RunConfig, rundir: RunDir, journal: Journal, budget:
         await hidden_test(run, run.registry.candidates[INITIAL])
         journal.append(PhaseChanged(phase="reporting"))
         journal.append(RunFinished(status="ok"), sync=True)
-        write_report(rundir, journal.state)
+        publish_or_less(rundir, journal.state)

@@ -11,7 +11,7 @@ from isolation.files import write_atomic
 from runner.config import ConfigError
 from runner.record.rundir import RunDir
 from runner.record.state import RunState
-from runner.report.document import build, unwritten
+from runner.report.document import build, unwritten, write_report
 from runner.report.markdown import markdown
 from runner.report.story import tell
 
@@ -40,6 +40,20 @@ def publish(run: RunDir, state: RunState) -> list[Path]:
         files[f"figures/{picture.name}.svg"] = picture.svg
         files[f"figures/{picture.name}.png"] = picture.png
     return write_files(run, files)
+
+
+def publish_or_less(run: RunDir, state: RunState) -> None:
+    """Everything, or Markdown and JSON alone where the extra is missing: a run ends with a report in any case."""
+    try:
+        publish(run, state)
+    except ConfigError:
+        write_report(run, state)
+
+
+def front_page(run: RunDir) -> Path:
+    """The file to open first of a report that was written."""
+    page = run.report / "report.html"
+    return page if page.is_file() else run.report / "report.md"
 
 
 def write_files(run: RunDir, files: dict[str, bytes]) -> list[Path]:
