@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from runner.record.describe import count, delta_text, number, score_text
-from runner.record.evaluation import paired
+from runner.record.evaluation import compared
 from runner.record.rundir import RunDir
 from runner.record.state import CandidateState
 from vibetui.detail import patch_lines, problems_of, safe_name
@@ -33,7 +33,7 @@ def verdict_lines(run: RunDir, one: CandidateState, other: CandidateState) -> li
     ]
     if one.validation is None or other.validation is None:
         return [*lines, (), line(("one of them has no validation", "warn"))]
-    found = paired(problems_of(run, other), problems_of(run, one), one.validation.samples)
+    found = compared(problems_of(run, other), problems_of(run, one), one.validation.samples)
     if found is None:
         return [*lines, (), line(("their problems cannot be compared: the rows are not in this folder", "warn"))]
     sure = found.p < 0.05

@@ -7,28 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from grader.intervals import mcnemar_exact, paired_delta, rewards_of, sign_flip_p
-from runner.record.events import Delta, ProblemRow, TrajectoryStep
+from grader.intervals import rewards_of
+from runner.record.events import ProblemRow, TrajectoryStep
+from runner.record.pairs import Pair, paired
 
 MAX_ROW = 4 << 20  # bytes; a longer line is left out
 
 Row = TypeVar("Row", bound=BaseModel)
-
-
-@dataclass(frozen=True, slots=True)
-class Paired:
-    """Two evaluations of the same problems: which were ``gained`` and ``lost``, the difference and its p."""
-
-    gained: tuple[str, ...]
-    lost: tuple[str, ...]
-    same: int
-    delta: Delta
-    p: float
 
 
 def rows_of(raw: bytes) -> tuple[list[ProblemRow], int]:
@@ -64,21 +53,10 @@ def means(rows: Iterable[ProblemRow], samples: int) -> dict[str, float]:
     return {problem: min(1.0, max(0.0, total / max(1, samples))) for problem, total in sums.items()}
 
 
-def paired(before: Sequence[ProblemRow], after: Sequence[ProblemRow], samples: int) -> Paired | None:
-    """``after`` against ``before`` over the same problems; None where they cannot be paired.
-
-    p is McNemar's exact test for one sample of 0 or 1 per problem, else a sign-flip permutation of the problems.
-    """
+def compared(before: Sequence[ProblemRow], after: Sequence[ProblemRow], samples: int) -> Pair | None:
+    """``after`` against ``before`` over the same problems; None where they cannot be paired."""
     problems = {row.problem for row in before}
     try:
-        old, new = rewards_of(before, problems), rewards_of(after, problems)
-        delta = paired_delta(old, new, samples)
+        return paired(rewards_of(before, problems), rewards_of(after, problems), samples)
     except ValueError:
         return None
-    was, now = means(before, samples), means(after, samples)
-    differences = {problem: now.get(problem, 0.0) - was[problem] for problem in was}
-    gained = tuple(problem for problem, moved in differences.items() if moved > 1e-9)
-    lost = tuple(problem for problem, moved in differences.items() if moved < -1e-9)
-    binary = samples == 1 and all(moved in (-1.0, 0.0, 1.0) for moved in differences.values())
-    p = mcnemar_exact(len(gained), len(lost)) if binary else sign_flip_p(list(differences.values()))
-    return Paired(gained, lost, len(differences) - len(gained) - len(lost), delta, p)

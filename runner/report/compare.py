@@ -15,10 +15,11 @@ from grader.protocol import Delta, Score
 from runner.config import ConfigError
 from runner.record.describe import delta_text, foreign, score_text
 from runner.record.journal import JournalError, load
+from runner.record.pairs import Pair, paired
 from runner.record.rundir import RunDir, find
 from runner.record.state import RunState, chosen, validation_of
 from runner.report import evidence
-from runner.report.statistics import Pair, paired, unpaired_delta
+from runner.report.statistics import unpaired_delta
 from runner.report.words import pair_text
 
 Split = Literal["VALIDATION", "HIDDEN"]

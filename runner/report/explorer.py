@@ -12,9 +12,9 @@ from typing import Any
 
 from isolation.clean import clean
 from runner.record.journal import JournalError
+from runner.record.pairs import Pair
 from runner.record.rundir import RunDir
 from runner.report import evidence
-from runner.report.statistics import Pair
 from runner.report.story import Story
 from runner.report.words import name_of
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from runner.record.describe import foreign
 from runner.record.events import AgentTurn
 from runner.record.journal import JournalError, read
+from runner.record.pairs import Pair, paired
 from runner.record.rundir import RunDir
 from runner.record.state import INITIAL, CandidateState, RunState, best_so_far
 from runner.report import evidence
 from runner.report.evidence import Change, Rewards
 from runner.report.figures_of_merit import Merit, measure
-from runner.report.statistics import Optimism, Pair, paired, selection_optimism
+from runner.report.statistics import Optimism, selection_optimism
 
 _NOISE = frozenset({"train_progress", "validation_progress", "hidden_progress", "lease_changed", "budget_tick"})
 _SAYINGS = 12  # lines of the agent shown with one decision

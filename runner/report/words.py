@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from grader.protocol import Delta
 from runner.record.describe import count, delta_text, foreign, number
+from runner.record.pairs import Pair
 from runner.record.state import INITIAL, validation_of
 from runner.report.gather import REFERENCE
-from runner.report.statistics import Fraction, Pair, Spread, unpaired_delta
+from runner.report.statistics import Fraction, Spread, unpaired_delta
 from runner.report.story import Story
 
 _SOME = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.record.evaluation import means, paired, rows_of, steps_of
+from runner.record.evaluation import compared, means, rows_of, steps_of
 from runner.record.events import ProblemRow
 
 
@@ -32,7 +32,7 @@ def test_gained_and_lost_are_told_apart_with_mcnemars_p() -> None:
     names = [f"v{n}" for n in range(8)]
     before = [row(name, 0.0) for name in names]
     after = [row(name, float(n < 6)) for n, name in enumerate(names)]
-    found = paired(before, after, 1)
+    found = compared(before, after, 1)
     assert found is not None
     assert (len(found.gained), found.lost, found.same) == (6, (), 2)
     assert found.delta.value == 0.75 and found.p == 2 / 64
@@ -41,10 +41,10 @@ def test_gained_and_lost_are_told_apart_with_mcnemars_p() -> None:
 def test_several_samples_are_compared_by_their_means() -> None:
     before = [row("a", 1.0, 0), row("a", 0.0, 1), row("b", 0.0, 0), row("b", 0.0, 1)]
     after = [row("a", 0.0, 0), row("a", 0.0, 1), row("b", 0.0, 0), row("b", 0.0, 1)]
-    found = paired(before, after, 2)
+    found = compared(before, after, 2)
     assert found is not None and found.lost == ("a",) and means(before, 2) == {"a": 0.5, "b": 0.0}
 
 
 def test_other_problems_cannot_be_paired() -> None:
-    assert paired([row("a", 1.0)], [row("b", 1.0)], 1) is None
-    assert paired([], [], 1) is None
+    assert compared([row("a", 1.0)], [row("b", 1.0)], 1) is None
+    assert compared([], [], 1) is None

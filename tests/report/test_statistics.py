@@ -15,15 +15,8 @@ from scipy import stats
 
 from grader.intervals import mcnemar_exact, paired_delta, score_of, sign_flip_p, t95, tango, wilson
 from grader.protocol import Score
-from runner.report.statistics import (
-    fraction,
-    median,
-    paired,
-    pareto,
-    selection_optimism,
-    spread,
-    unpaired_delta,
-)
+from runner.record.pairs import paired
+from runner.report.statistics import fraction, median, pareto, selection_optimism, spread, unpaired_delta
 
 Rewards = dict[str, list[float]]
 

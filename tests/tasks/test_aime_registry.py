@@ -35,8 +35,10 @@ def test_the_specification() -> None:
 def test_overrides_name_real_fields() -> None:
     for chosen in registry.load_spec("aime").sets.values():
         if chosen.laptop is not None:
-            type(chosen.decoding).model_validate(chosen.decoding.model_dump() | chosen.laptop.decoding)
-            type(chosen.limits).model_validate(chosen.limits.model_dump() | chosen.laptop.limits)
+            decoding = type(chosen.decoding).model_validate(chosen.decoding.model_dump() | chosen.laptop.decoding)
+            limits = type(chosen.limits).model_validate(chosen.limits.model_dump() | chosen.laptop.limits)
+            assert all(getattr(decoding, key) == value for key, value in chosen.laptop.decoding.items())
+            assert all(getattr(limits, key) == value for key, value in chosen.laptop.limits.items())
 
 
 def test_split_files() -> None:
