@@ -146,7 +146,7 @@ class Gateway:
             self._pending.cancel()
             await asyncio.wait({self._pending})
         if self._http is not None:
-            await self._http.shutdown(0)
+            await self._http.shutdown(0.1)
         if not self.failure.cancel():
             self.failure.exception()  # read, so that it is not reported as lost
         with suppress(OSError):
