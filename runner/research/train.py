@@ -26,6 +26,7 @@ from isolation.sandbox import Sandbox
 from runner.record.events import Integrity, ModelCreated, TrainFinished, TrainProgress, TrainStarted, Warned
 from runner.record.files import TrainRow
 from runner.research.candidate import BASE, Registry
+from runner.research.contamination import Contamination, Refused
 from runner.research.lab import Lab, ask
 from runner.research.sandbox import box, training_spec
 from runner.research.workspace import DiskWatch, duration, materialised, sweep
@@ -101,6 +102,7 @@ class TrainingService:
     def __init__(self, lab: Lab, registry: Registry) -> None:
         self._lab = lab
         self._registry = registry
+        self._contamination = Contamination(lab, registry)
 
     async def run(self, job: TrainJob, why_cancelled: Callable[[], str]) -> ModelCreated:
         """Train and gate. Raises TrainingFailed; on cancellation journals ``why_cancelled()`` (cut, cancelled)."""
@@ -142,6 +144,7 @@ class TrainingService:
         scratch = self._lab.scratch / job.job
         out = scratch / "out"
         await self._tidy(folder)
+        await self._compared(job)
         out.mkdir(parents=True)
         folder.mkdir()
         try:
@@ -159,6 +162,14 @@ class TrainingService:
             with contextlib.suppress(OSError):
                 scratch.rmdir()
         return made
+
+    async def _compared(self, job: TrainJob) -> None:
+        """Refuse data and trainers that hold validation problems, answers to them, or weights."""
+        job.on_progress("comparing the data with the validation problems")
+        try:
+            await self._contamination.training(job.job, job.data, job.trainer)
+        except Refused as refused:
+            raise TrainingFailed(f"the training was refused: {refused.line}", refused=True) from None
 
     def _parent_files(self, parents: tuple[str, ...]) -> dict[str, Path]:
         """Where the files of each parent lie. The base is a parent only beside others (an average with it)."""
