@@ -324,7 +324,8 @@ class Foreign(Frozen):
 class ScanResult(Frozen):
     """``result`` of scan. ``not_checked``: nothing was found, but not everything could be looked into (``unchecked``).
 
-    ``given``: problems that occur in what every agent is given; they cannot be looked for.
+    ``broken``: parts that made their reader fail, which no honest file does. ``given``: problems that occur in what
+    every agent is given; they cannot be looked for.
     """
 
     status: Literal["clean", "found", "not_checked"] = "not_checked"
@@ -333,6 +334,7 @@ class ScanResult(Frozen):
     foreign: tuple[Foreign, ...] = ()
     opaque: dict[str, int] = {}
     unchecked: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
     bytes: int = 0
 

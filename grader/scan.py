@@ -40,6 +40,7 @@ class _Found:
     foreign: dict[str, Foreign] = field(default_factory=dict)
     unchecked: dict[str, None] = field(default_factory=dict)
     bytes: int = 0
+    broken: bool = False
 
     def fact(self, fact: dict[str, Any]) -> None:
         """Takes in what the reader says of a file, apart from its texts."""
@@ -105,12 +106,13 @@ class Scanner:
                         found.piece(line, await self._vault.overlap(str(line["text"])))
                     else:
                         found.fact(line)
-        except (TimeoutError, ValueError, KeyError, TypeError):
+        except TimeoutError:
+            found.unchecked[f"{part.name}: more than can be read in {SECONDS:.0f} s"] = None
+            return found
+        except (ValueError, KeyError, TypeError):
             done = False  # what was found stays found
-        if done:
-            self._scanned[part.folder] = found
-        else:
-            found.unchecked[f"{part.name}: it could not be read to its end"] = None
+        found.broken = not done
+        self._scanned[part.folder] = found
         return found
 
     async def _prepare(self, split: SplitName, known: Sequence[str], evals: Sequence[str]) -> None:
@@ -135,7 +137,9 @@ class Scanner:
             (row for part in parts for row in part.overlaps.values()),
             key=lambda row: (row.part, row.path, row.line, row.problem),
         )
+        broken = tuple(part.part for part in parts if part.broken)
         unchecked = [*self._partial, *(what for part in parts for what in part.unchecked)]
+        unchecked += [f"{part}: it makes its reader fail" for part in broken]
         foreign = [one for part in parts for one in part.foreign.values()]
         return ScanResult(
             status="found" if rows else ("not_checked" if unchecked else "clean"),
@@ -144,6 +148,7 @@ class Scanner:
             foreign=tuple(sorted(foreign, key=lambda one: (not one.what, -one.bytes, one.path))[:20]),
             opaque={part.part: sum(one.bytes for one in part.foreign.values()) for part in parts},
             unchecked=tuple(unchecked[:20]),
+            broken=broken,
             given=self._given,
             bytes=sum(part.bytes for part in parts),
         )

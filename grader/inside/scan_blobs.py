@@ -19,9 +19,11 @@ BLOCK = 64 << 10
 DENSE = 0.68
 """A block that zlib cannot make smaller than this share is no prose, code or JSON (base64: 0.76, text: below 0.6)."""
 _LONG = 120
-_NUMBER = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?[\s,\[\]]+"
-_FLOATS = re.compile(r"(?:[-+]?\d*\.\d{2,}(?:[eE][-+]?\d+)?[\s,\[\]]+){64,}")
-_NUMBERS = re.compile(rf"(?:{_NUMBER}){{4096,}}")
+_NUMERIC = re.compile(r"[-+0-9.eE,\s\[\]]+")
+_NUMBER = re.compile(r"[^,\s\[\]]+")
+_SHORT = 512
+FLOATS, NUMBERS = 64, 4096
+"""So many numbers in a row are no sentence, nor the tokens of one."""
 _MAGIC = (
     (b"\x93NUMPY", "a numpy array"), (b"GGUF", "GGUF weights"), (b"ggml", "ggml weights"), (b"lmgg", "ggml weights"),
     (b"\x89HDF\r\n", "an HDF5 file"), (b"\x7fELF", "a compiled program"), (b"MZ\x90", "a compiled program"),
@@ -57,10 +59,18 @@ def opaque_bytes(data: bytes) -> int:
     if text is None:
         return len(data)
     runs = sum(len(found[0]) for found in RUN.finditer(text) if len(found[0]) >= _LONG)
-    runs += sum(len(found[0]) for pattern in (_FLOATS, _NUMBERS) for found in pattern.finditer(text))
+    runs += sum(len(found[0]) for found in _NUMERIC.finditer(text) if _is_array(found[0]))
     dense = 0
     for begin in range(0, len(data), BLOCK):
         block = data[begin : begin + BLOCK]
         if len(block) >= 4096 and len(zlib.compress(block, 1)) > DENSE * len(block):
             dense += len(block)
     return min(len(data), max(runs, dense))
+
+
+def _is_array(run: str) -> bool:
+    """Whether a run of digits and separators is an array of numbers and no table or calculation."""
+    if len(run) < _SHORT:
+        return False
+    numbers = _NUMBER.findall(run)
+    return len(numbers) >= NUMBERS or sum("." in number for number in numbers) >= FLOATS

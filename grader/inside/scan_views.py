@@ -10,7 +10,6 @@ import ast
 import base64
 import binascii
 import bz2
-import codecs
 import contextlib
 import io
 import json
@@ -27,6 +26,7 @@ _FEW = 24
 
 RUN = re.compile(r"((?:[A-Za-z0-9+/_=-]{24,}[\s\"',\\]{0,8})+)([A-Za-z0-9+/_=-]*)")
 """Words that no one writes: what encodings of bytes look like, over any number of lines; and a shorter last one."""
+_ESCAPE = re.compile(r"\\(?:(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})|([0-7]{1,3})|.)")
 _SPELLED = re.compile(r"(?<!\w)(\w)[ .-](?=\w(?!\w))")
 _CODES = re.compile(r"(?:\d{1,3}[\s,]+){24,}\d{1,3}")
 _BREAKS = re.compile(r"[\s\"',\\]+")
@@ -126,9 +126,13 @@ def _texts_of(line: str) -> str:
             return " ".join(" ".join(_texts(json.loads(line))).splitlines())
     if "\\" not in line:
         return line
-    with contextlib.suppress(UnicodeDecodeError, ValueError):
-        return f"{line} {' '.join(codecs.decode(line.encode('latin-1', 'backslashreplace'), 'unicode_escape').split())}"
-    return line
+    return f"{line} {_ESCAPE.sub(_unescaped, line)}"
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    """The character that ``\\x41``, ``\\u0041`` or ``\\101`` stands for; a space for any other escape."""
+    code = int(found[1][1:], 16) if found[1] else int(found[2], 8) if found[2] else 32
+    return chr(code) if code < 0xD800 else " "
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -61,7 +61,12 @@ class Contamination:
             self._lab.journal.append(Integrity(what=what, where=job, detail=detail))
             if refuse:
                 raise Refused(f"validation problems in what would be trained on: {detail}. Take these lines out")
-        if found.status == "not_checked":
+        if found.broken:
+            where = " and ".join(found.broken)
+            self._lab.journal.append(Integrity(what="files that make their reader fail", where=job, detail=where))
+            if refuse:
+                raise Refused(f"{where} cannot be read: write plain text, without deep nesting, in several files")
+        elif found.status == "not_checked":
             why = "; ".join(found.unchecked[:3]) or "the grader did not say why"
             self._lab.journal.append(Warned(what=f"not compared with the validation problems: {why}", where=job))
 

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from grader.protocol import Gate, GateResult, ModelRef, Rest
 from grader.strict import LineReader, StrictError, parse_object
-from isolation.clean import clean
+from isolation.clean import clean, clean_line
 from isolation.files import write_atomic
 from isolation.intake import Manifest
 from isolation.sandbox import Sandbox
@@ -36,6 +36,8 @@ TAIL_BYTES = 64 << 10
 METRIC_LINE = 16 << 10
 METRIC_ROWS = 200_000
 OUT_BYTES = 64 << 30
+FAR = 1.0
+"""A change as large as the base is flagged: another model lies that far away, and so does a training that diverged."""
 _TAIL_LINES = 40
 _PROGRESS_S = 1.0
 
@@ -301,6 +303,10 @@ class TrainingService:
         )
         write_atomic(folder / "manifest.json", made.model_dump_json().encode())
         lab.journal.append(made, sync=True)
+        if made.delta_norm >= FAR:
+            where = f", most in {made.delta_norm_max_tensor}" if made.delta_norm_max_tensor else ""
+            detail = f"changed by {made.delta_norm:.2f} of the base's norm{where}; a high learning rate does that, too"
+            lab.journal.append(Integrity(what="weights far from the base", where=model, detail=clean_line(detail, 200)))
         return made
 
     async def _rest(self, op: str, job: str) -> None:
