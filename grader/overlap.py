@@ -1,6 +1,6 @@
 """Which graded problems occur in a text. Runs inside the vault, beside the problems; standard library and tasks only.
 
-Three comparisons. *question*: the whole question, without anything but its letters and digits, forwards, backwards or
+Three comparisons. *question*: the whole question, without anything but its letters and numbers, forwards, backwards or
 in ROT13. *words*: 13 words of a question in a row. *reply*: a passage of what the model wrote in a validation. Problems
 made from a template share their words with clean ones of the same kind, so of those only whole questions count. What
 occurs in the material that every agent is given, or in three problems, says nothing and is dropped.
@@ -30,9 +30,8 @@ _SAMPLED = 7
 
 _WORD = re.compile(r"[^\W_]+")
 _BETWEEN_NUMBERS = re.compile(r"(?<=\d)[\W_]+(?=\d)")
-_NOT_ALNUM = re.compile(r"[\W_]+")
-_NOT_ALNUM_OR_BAR = re.compile(r"[^\w|]+|_+")
-_ASCII_REST = bytes(code for code in range(128) if not chr(code).isalnum())
+_REST = re.compile(r"[^\w|]+|_+")
+_ASCII_REST = bytes(code for code in range(128) if not (chr(code).isalnum() or chr(code) == "|"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +49,11 @@ def fold(text: str) -> str:
 
 
 def squeeze(folded: str) -> str:
-    """Letters and digits alone."""
-    if folded.isascii():  # the common case, four times as fast
-        return folded.encode("ascii").translate(None, _ASCII_REST).decode("ascii")
-    return _NOT_ALNUM.sub("", folded)
-
-
-def squeeze_apart(folded: str) -> str:
-    """As :func:`squeeze`, but two numbers stay two: 12 + 3 is not 1 + 23."""
-    return _NOT_ALNUM_OR_BAR.sub("", _BETWEEN_NUMBERS.sub("|", folded.replace("|", " ")))
+    """Letters and digits alone, and a bar where two numbers meet: 12 + 3 is not 1 + 23."""
+    apart = _BETWEEN_NUMBERS.sub("|", folded.replace("|", " "))
+    if apart.isascii():  # the common case, four times as fast
+        return apart.encode("ascii").translate(None, _ASCII_REST).decode("ascii")
+    return _REST.sub("", apart)
 
 
 def grams(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -68,9 +63,8 @@ def grams(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 @dataclass(slots=True)
 class _Whole:
-    """Whole questions, by their first letters: those in which numbers meet, and the others."""
+    """Whole questions, by their first letters."""
 
-    apart: bool
     patterns: dict[str, tuple[str, str]] = field(default_factory=dict)  # pattern → problem, how
     anchors: dict[str, list[str]] = field(default_factory=dict)
     short: set[str] = field(default_factory=set)
@@ -83,9 +77,6 @@ class _Whole:
             self.short.add(pattern)
         else:
             self.anchors.setdefault(pattern[:ANCHOR], []).append(pattern)
-
-    def squeezed(self, folded: str) -> str:
-        return squeeze_apart(folded) if self.apart else squeeze(folded)
 
     def find(self, text: str) -> Iterator[tuple[int, str]]:
         """(where, pattern) for each pattern in the squeezed ``text``."""
@@ -113,7 +104,7 @@ class Index:
     """What to look for, of one split."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        self._wholes = (_Whole(apart=False), _Whole(apart=True))
+        self._whole = _Whole()
         self._grams: dict[tuple[str, ...], str] = {}
         self._replies: dict[int, str] = {}
         self._common: set[int] = set()
@@ -132,22 +123,19 @@ class Index:
         self._grams = {gram: min(ids) for gram, ids in shared.items() if len(ids) < SHARED_BY}
 
     def _add_whole(self, problem: Problem) -> None:
-        folded = fold(problem.question)
-        plain, apart = squeeze(folded), squeeze_apart(folded)
-        whole = self._wholes["|" in apart]
+        pattern = squeeze(fold(problem.question))
         for how, form in (
             ("question", str),
             ("question, backwards", lambda text: text[::-1]),
             ("question, in ROT13", lambda text: codecs.encode(text, "rot13")),
         ):
-            whole.add(form(apart if whole.apart else plain), problem.id, how)
+            self._whole.add(form(pattern), problem.id, how)
 
     def know(self, text: str) -> None:
         """``text`` is given to every agent: what is in it is no evidence."""
         folded = fold(text)
-        for whole in self._wholes:
-            for _, pattern in () if not whole.patterns else list(whole.find(whole.squeezed(folded))):
-                self.given.add(whole.patterns[pattern][0])
+        for _, pattern in self._whole.find(squeeze(folded)):
+            self.given.add(self._whole.patterns[pattern][0])
         if self._grams or not self.of_templates:
             for gram in grams(_WORD.findall(folded)):
                 self._grams.pop(gram, None)
@@ -183,11 +171,9 @@ class Index:
         return [hit for hit in hits if hit.problem not in self.given]
 
     def _whole_hits(self, folded: str) -> Iterator[Hit]:
-        for whole in self._wholes:
-            if whole.patterns:
-                for at, pattern in whole.find(whole.squeezed(folded)):
-                    problem, how = whole.patterns[pattern]
-                    yield Hit(_line_of(folded, at, whole), problem, how)
+        for at, pattern in self._whole.find(squeeze(folded)):
+            problem, how = self._whole.patterns[pattern]
+            yield Hit(_line_of(folded, at), problem, how)
 
     def _word_hits(self, folded: str) -> Iterator[Hit]:
         words = _WORD.findall(folded)
@@ -213,14 +199,14 @@ def _mark(gram: tuple[str, ...]) -> int | None:
     return number if not number & _SAMPLED else None
 
 
-def _line_of(folded: str, at: int, whole: _Whole) -> int:
+def _line_of(folded: str, at: int) -> int:
     """The line of ``folded`` in which the letter ``at`` of its squeezed form lies."""
     passed, before = 0, ""
     lines = folded.split("\n")
     for number, line in enumerate(lines):
-        squeezed = whole.squeezed(line)
+        squeezed = squeeze(line)
         if squeezed:
-            passed += len(squeezed) + (whole.apart and before.isdigit() and squeezed[0].isdigit())
+            passed += len(squeezed) + (before.isdigit() and squeezed[0].isdigit())
             before = squeezed[-1]
         if passed > at:
             return number

@@ -129,9 +129,10 @@ def build(path: Path, kind: str, secret: Path) -> None:
 
 
 LINES = st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode())
+SCALAR = st.none() | st.integers() | st.text(max_size=8) | st.lists(st.text(max_size=4), max_size=2)
 VERBS = st.fixed_dictionaries(
     {"verb": st.sampled_from(["status", "train", "validate", "sample", "wait", "cancel", "select", "finish", "x"])},
-    optional=dict.fromkeys(("model", "parents", "parent", "message", "n", "job", "candidate", "detach"), JSON),
+    optional=dict.fromkeys(("model", "parents", "parent", "message", "n", "job", "candidate", "detach"), SCALAR),
 )
 
 
@@ -220,7 +221,11 @@ WRAPS: dict[str, Callable[[str], bytes]] = {
 CLEAN_TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF), max_size=200).map(lambda text: text + ".\n")
 
 
-@family(150, st.tuples(st.sampled_from(QUESTIONS), st.sampled_from(sorted(WRAPS)), CLEAN_TEXT, st.booleans()))
+@family(
+    150,
+    st.tuples(st.sampled_from(QUESTIONS), st.sampled_from(sorted(WRAPS)), CLEAN_TEXT, st.booleans()),
+    cases=((QUESTIONS[0], "backwards", "0.\n", True), (QUESTIONS[0], "plain", "12.\n", False)),
+)  # numbers beside numbers
 def test_a_question_is_found_wherever_it_is_put(drawn: tuple[Any, str, str, bool]) -> None:
     import scan_views
 
