@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,8 +99,8 @@ class Scanner:
         found = _Found(part.name)
         done = False
         try:
-            async with asyncio.timeout(SECONDS):
-                async for line in _read([part.folder], ()):
+            async with asyncio.timeout(SECONDS), aclosing(_read([part.folder], ())) as lines:
+                async for line in lines:
                     if "done" in line:
                         done, found.bytes = True, int(line["done"])
                     elif "text" in line:
@@ -123,13 +124,15 @@ class Scanner:
             return
         self._indexed, self._given, self._partial, self._scanned = (), (), (), {}
         self._wants_replies = await self._vault.index(split)
-        async for line in _read(known, ()):
-            if "text" in line:
-                self._given = await self._vault.know([str(line["text"])])
+        async with aclosing(_read(known, ())) as lines:
+            async for line in lines:
+                if "text" in line:
+                    self._given = await self._vault.know([str(line["text"])])
         replies = tuple(evals) if self._wants_replies else ()
-        async for line in _read((), replies):
-            if "problem" in line and not await self._vault.replies([(str(line["problem"]), str(line["text"]))]):
-                self._partial = ("the model wrote more than can be compared",)
+        async with aclosing(_read((), replies)) as lines:
+            async for line in lines:
+                if "problem" in line and not await self._vault.replies([(str(line["problem"]), str(line["text"]))]):
+                    self._partial = ("the model wrote more than can be compared",)
         self._indexed = (self._vault.starts, split, tuple(known), replies)
 
     def _result(self, parts: Sequence[_Found]) -> ScanResult:
@@ -154,7 +157,7 @@ class Scanner:
         )
 
 
-async def _read(parts: Sequence[str], replies: Sequence[str]) -> AsyncIterator[dict[str, Any]]:
+async def _read(parts: Sequence[str], replies: Sequence[str]) -> AsyncGenerator[dict[str, Any], None]:
     """What the reader says of folders or files, line by line. Raises StrictError for a line that is none of its."""
     if not parts and not replies:
         return

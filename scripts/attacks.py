@@ -1,8 +1,8 @@
 """Runs the tests of every attack and writes what came of it into the table of docs/security.md.
 
-    python scripts/attacks.py [--junit FILE] [--check]
+    python scripts/attacks.py [--junit FILE …] [--check]
 
-``--junit`` takes the results of a run that was made earlier; ``--check`` only says whether the table names what the
+``--junit`` takes the results of runs that were made earlier; ``--check`` only says whether the table names what the
 catalogue names.
 """
 
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,10 +35,10 @@ def run(junit: Path) -> None:
     subprocess.run([*words, *(f"tests/{name}" for name in sorted(TESTS))], cwd=ROOT, check=False)
 
 
-def outcomes(junit: Path) -> Results:
+def outcomes(files: Iterable[Path]) -> Results:
     """passed, failed or skipped, for each case of each test, by the catalogue's names."""
     found: dict[str, list[str]] = {}
-    for case in ElementTree.parse(junit).iter("testcase"):
+    for case in (case for junit in files for case in ElementTree.parse(junit).iter("testcase")):
         name = case.get("name", "").partition("[")[0]
         place = case.get("classname", "").removeprefix("tests.").replace(".", "/")
         ended = {child.tag for child in case}
@@ -56,7 +56,7 @@ def result(attack: Attack, results: Results) -> str:
         return "**succeeds, or is not seen**"
     passed = words.count("passed")
     rest = [f"{words.count(word)} {word}" for word in ("skipped", "not run") if word in words]
-    return ", ".join([f"fails ({passed} tests)" if passed else "not tried here", *rest])
+    return ", ".join([f"fails ({passed} passed)" if passed else "not tried here", *rest])
 
 
 def table(results: Results) -> str:
@@ -78,7 +78,7 @@ def named(page: str) -> list[str]:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
-    parser.add_argument("--junit", type=Path, help="results of an earlier run")
+    parser.add_argument("--junit", type=Path, nargs="*", help="results of earlier runs")
     parser.add_argument("--check", action="store_true", help="only compare the table with the catalogue")
     options = parser.parse_args()
     page = PAGE.read_text(encoding="utf-8")
@@ -86,10 +86,10 @@ def main() -> int:
         return int(named(page) != [attack.name for attack in ATTACKS])
     with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o777)
-        junit = options.junit or Path(place, "junit.xml")
+        files = options.junit if options.junit is not None else [Path(place, "junit.xml")]
         if options.junit is None:
-            run(junit)
-        results = outcomes(junit)
+            run(files[0])
+        results = outcomes(files)
     before, after = page.partition(BEGIN)[0], page.partition(END)[2]
     PAGE.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{after}", encoding="utf-8")
     words = [result(attack, results) for attack in ATTACKS]
