@@ -82,7 +82,10 @@ class Scanner:
         for attempt in range(2):
             starts = self._vault.starts
             try:
-                await self._prepare(split, known, evals)
+                try:
+                    await self._prepare(split, known, evals)
+                except ValueError as error:
+                    raise GraderError(f"the given material could not be read ({error})", where="scan") from None
                 found = [await self._part(part) for part in parts]
             except GraderError:
                 if attempt or self._vault.starts == starts:
