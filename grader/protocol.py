@@ -179,8 +179,32 @@ class Gate(Frozen):
     parents: tuple[ModelRef, ...]
 
 
+class ScanPart(Frozen):
+    """A folder of an agent's (or one file), and what it is called in a finding: ``data``, or ``m02 trainer``."""
+
+    name: str
+    folder: str
+
+
+class Scan(Frozen):
+    """Compare ``parts`` with the validation problems, and with what the model wrote in ``evals``.
+
+    ``known``: folders and files that every agent is given; what occurs there is no evidence.
+    """
+
+    op: Literal["scan"] = "scan"
+    id: str
+    parts: tuple[ScanPart, ...]
+    known: tuple[str, ...] = ()
+    evals: tuple[str, ...] = ()
+
+
 class HiddenTest(Frozen):
-    """The one hidden test. The ledger below ``sealed_dir`` refuses a second candidate."""
+    """The one hidden test. The ledger below ``sealed_dir`` refuses a second candidate.
+
+    ``lineage``: every snapshot that the selected candidate came from, compared with the hidden problems after the test;
+    None leaves that out, and the result says so. ``known`` is as in :class:`Scan`.
+    """
 
     op: Literal["hidden"] = "hidden"
     id: str
@@ -190,6 +214,8 @@ class HiddenTest(Frozen):
     harness_dir: str
     initial_harness_dir: str
     sealed_dir: str
+    lineage: tuple[ScanPart, ...] | None = None
+    known: tuple[str, ...] = ()
 
 
 class Rest(Frozen):
@@ -215,7 +241,7 @@ class Shutdown(Frozen):
 
 
 Request = Annotated[
-    GraderSetup | Evaluate | Generate | Gate | HiddenTest | Rest | Cancel | Shutdown, Field(discriminator="op")
+    GraderSetup | Evaluate | Generate | Gate | Scan | HiddenTest | Rest | Cancel | Shutdown, Field(discriminator="op")
 ]
 
 
@@ -275,6 +301,44 @@ class GateResult(Frozen):
     delta_norm_max_tensor: str = ""
 
 
+class Overlap(Frozen):
+    """A graded problem in a text of the agent's. ``via``: what had to be undone to see it (``base64>gzip``)."""
+
+    part: str
+    path: str
+    line: int
+    problem: str
+    how: str
+    via: str = ""
+
+
+class Foreign(Frozen):
+    """A file that is no text: ``what`` it begins as ("" for opaque bytes) and how many ``bytes`` of it are opaque."""
+
+    part: str
+    path: str
+    what: str = ""
+    bytes: int = 0
+
+
+class ScanResult(Frozen):
+    """``result`` of scan. ``not_checked``: nothing was found, but not everything could be looked into (``unchecked``).
+
+    ``broken``: parts that made their reader fail, which no honest file does. ``given``: problems that occur in what
+    every agent is given; they cannot be looked for.
+    """
+
+    status: Literal["clean", "found", "not_checked"] = "not_checked"
+    overlaps: tuple[Overlap, ...] = ()
+    more: int = 0
+    foreign: tuple[Foreign, ...] = ()
+    opaque: dict[str, int] = {}
+    unchecked: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
+    bytes: int = 0
+
+
 class HiddenResult(Frozen):
     """``result`` of hidden: both evaluations and the paired difference; P* = c00 gives Δ = 0 from one evaluation."""
 
@@ -282,3 +346,4 @@ class HiddenResult(Frozen):
     selected: ScoreFile
     delta: Delta
     status: Literal["ok", "candidate_crash"] = "ok"
+    overlap: ScanResult = ScanResult()

@@ -32,6 +32,7 @@ from grader.protocol import (
     Reply,
     Request,
     Rest,
+    Scan,
     Shutdown,
 )
 from grader.service import Service
@@ -148,6 +149,8 @@ class Server:
                 return await service.sample(request, reporter)
             case Gate():
                 return _fields(await service.gate(request))
+            case Scan():
+                return _fields(await service.scan(request))
             case HiddenTest():
                 return _fields(await service.hidden(request, reporter))
             case Rest():

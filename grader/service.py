@@ -28,10 +28,13 @@ from grader.protocol import (
     HiddenTest,
     ModelRef,
     Noticed,
+    Scan,
+    ScanResult,
     ScoreFile,
     SetupResult,
 )
 from grader.sampling import Sampling
+from grader.scan import Scanner
 from grader.vault_client import Opened, Vault
 from isolation import limits
 from isolation.bwrap import python_mounts
@@ -73,6 +76,7 @@ class Service:
         self._python = Path(setup.model_env) / "bin" / "python"
         self._rules = Rules(setup.decoding, setup.limits, setup.samples, setup.seed, setup.engine)
         self._vault: Vault | None = None
+        self._scanner: Scanner | None = None
         self._engine: Engine | None = None
         self._engine_name = ""
         self._opened: Opened | None = None
@@ -153,6 +157,11 @@ class Service:
             python=self._python,
         )
 
+    async def scan(self, request: Scan) -> ScanResult:
+        """Whether validation problems, or what the model wrote for them, are in an agent's files."""
+        assert self._scanner is not None
+        return await self._scanner.scan("validation", request.parts, request.known, request.evals)
+
     async def hidden(self, request: HiddenTest, on_progress: hidden.OnNoted) -> HiddenResult:
         """The one hidden test. The claim is on the disk before the vault hands out anything hidden."""
         sealed = Path(request.sealed_dir)
@@ -187,7 +196,23 @@ class Service:
             on_progress=on_progress,
             on_attempt=self._attempt,
         )
-        return await hidden.HiddenTest(parts).run()
+        result = await hidden.HiddenTest(parts).run()
+        return result.model_copy(update={"overlap": await self._hidden_overlap(request, ledger)})
+
+    async def _hidden_overlap(self, request: HiddenTest, ledger: Ledger) -> ScanResult:
+        """The hidden problems in what the candidate came from: recorded once, in the sealed part."""
+        if request.lineage is None:
+            return ScanResult(unchecked=("no lineage was given",))
+        recorded = [entry for entry in ledger.read() if entry.kind == "overlap"]
+        if recorded:
+            return ScanResult.model_validate(dict(recorded[-1].fields))
+        assert self._scanner is not None
+        try:
+            found = await self._scanner.scan("hidden", request.lineage, request.known, ())
+        except (GraderError, SandboxError) as error:  # a score that stands is not lost because a text was not read
+            found = ScanResult(unchecked=(str(error),))
+        ledger.record("overlap", found.model_dump(mode="json"))
+        return found
 
     async def sleep(self) -> None:
         """Frees the accelerator for a trainer; an engine that is not running holds none."""
@@ -201,6 +226,7 @@ class Service:
     async def _start_vault(self) -> None:
         self._vault = await Vault.start(self._setup)
         self._opened = await self._vault.open()
+        self._scanner = Scanner(self._vault)
 
     async def _start_engine(self) -> None:
         engine = self._engines(self._setup, self._on_notice)

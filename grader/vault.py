@@ -2,10 +2,11 @@
 
 JSON lines, requests on stdin and one answer each on stdout, in order: ``{"id", "op", …}`` → ``{"id", "ok": true,
 "result"}`` or ``{"id", "ok": false, "error"}``, and ``"fault": "problems"`` where the files are to blame.
-Operations: open, ids, public, judge, unseal. No answer of it holds a gold, a hidden problem is served only after
-``unseal``, and nothing is ever written to a file or to stderr.
+Operations: open, ids, public, judge, unseal; index, know, replies and overlap for the comparison of an agent's texts
+with the problems. No answer of it holds a gold, a hidden problem is served, or compared with, only after ``unseal``,
+and nothing is ever written to a file or to stderr.
 
-Imports tasks and the protocol alone: of our packages only those two are mounted here.
+Imports tasks, the protocol and the comparison alone: of our packages only tasks and grader are mounted here.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Never
 
+from grader.overlap import Index
 from grader.protocol import SplitInfo
 from tasks.registry import task
 from tasks.spec import Problem, SplitName, Task, TaskError, Verdict
@@ -46,12 +48,17 @@ class Vault:
         self._served: dict[SplitName, dict[str, Problem]] = {}
         self._hidden: SplitInfo | None = None
         self._holder: str | None = None
+        self._index: Index | None = None
         self._operations: Mapping[str, Callable[..., Any]] = {
             "open": self.open,
             "ids": self.ids,
             "public": self.public,
             "judge": self.judge,
             "unseal": self.unseal,
+            "index": self.index,
+            "know": self.know,
+            "replies": self.replies,
+            "overlap": self.overlap,
         }
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,6 +118,33 @@ class Vault:
             raise TaskError("the hidden problems changed after the start", where="vault", do="Start a new run")
         self._served["hidden"], self._holder = hidden, candidate
         return {}
+
+    def index(self, split: SplitName) -> dict[str, Any]:
+        """A new comparison with ``split`` in place of the last one. ``replies``: whether it wants the model's."""
+        self._index = Index(self._problems(split).values())
+        return {"replies": not self._index.of_templates}
+
+    def know(self, texts: Sequence[str]) -> list[str]:
+        """Texts that every agent is given; the ids of the problems that are in one, which are not looked for."""
+        index = self._compared()
+        for text in texts:
+            index.know(text)
+        return sorted(index.given)
+
+    def replies(self, replies: Sequence[Sequence[str]]) -> bool:
+        """(problem, what the model wrote) of validations; False when not all of it could be taken in."""
+        index = self._compared()
+        taken = [index.reply(problem, text) for problem, text in replies]
+        return all(taken)
+
+    def overlap(self, text: str) -> list[tuple[int, str, str]]:
+        """(line, problem, how) for each problem in ``text``: ids and places, never a word of a problem."""
+        return [(hit.line, hit.problem, hit.how) for hit in self._compared().find(text)]
+
+    def _compared(self) -> Index:
+        if self._index is None:
+            raise TaskError("nothing is compared", where="vault", do="Send index first")
+        return self._index
 
     def _opened(self) -> Task:
         if self._task is None:

@@ -13,7 +13,7 @@ import json
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,6 +81,8 @@ class Vault:
         self._holder: str | None = None
         self._idle_deaths = 0
         self._loop: asyncio.Task[None] | None = None
+        self.starts = 0
+        """How often the sandbox was started: what was indexed before the last start is forgotten."""
 
     @classmethod
     async def start(
@@ -119,6 +121,23 @@ class Vault:
         await self._ask({"op": "unseal", "candidate": candidate})
         self._holder = candidate
 
+    async def index(self, split: SplitName) -> bool:
+        """Begins a comparison with ``split``, the hidden one only after :meth:`unseal`; whether it wants replies."""
+        return bool((await self._ask({"op": "index", "split": split}))["replies"])
+
+    async def know(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """Texts that every agent is given; the ids of the problems found there so far."""
+        return tuple(map(str, await self._ask({"op": "know", "texts": list(texts)})))
+
+    async def replies(self, replies: Sequence[tuple[str, str]]) -> bool:
+        """(problem, what the model wrote); False when not all of it could be taken in."""
+        return bool(await self._ask({"op": "replies", "replies": list(replies)}))
+
+    async def overlap(self, text: str) -> list[tuple[int, str, str]]:
+        """(line of the text from 0, problem, how it was recognised)."""
+        found = await self._ask({"op": "overlap", "text": text})
+        return [(int(line), str(problem), str(how)) for line, problem, how in found]
+
     async def close(self) -> None:
         """Ends the vault; outstanding calls fail."""
         self._fail(GraderError("the vault is closed", where="vault"))
@@ -153,6 +172,7 @@ class Vault:
             await self._box.stdin.drain()
 
     async def _launch(self) -> None:
+        self.starts += 1
         self._box = await sandbox.start(self._spec, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cgroup=self._cgroup)
         assert self._box.stdout is not None
         self._lines = LineReader(self._box.stdout, _LARGEST_LINE)

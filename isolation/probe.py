@@ -18,13 +18,16 @@ from isolation import bwrap, limits, seccomp
 from isolation.clean import clean_line
 from isolation.problem import SandboxError
 from isolation.sandbox import start
-from isolation.spec import Limits, Mount, SandboxSpec
+from isolation.spec import Limits, Mount, Profile, SandboxSpec
 
 State = Literal["ok", "weak", "missing"]
 
 _MIB = 1 << 20
 _INSIDE = Path(__file__).absolute().parent / "inside" / "probe.py"
-_SYMPTOMS = ("uid map", "RTM_NEWADDR", "Operation not permitted", "Permission denied", "No permissions")
+_OF_APPARMOR = ("uid map", "RTM_NEWADDR")
+_SYMPTOMS = ("Operation not permitted", "Permission denied", "No permissions", "namespace")
+PROFILES: tuple[Profile, ...] = ("research", "intake", "gate", "training", "vault", "engine", "harness")
+_SETTINGS = Path("/proc/sys")
 
 APPARMOR_RECIPE = (
     "Ubuntu 24.04 and newer keep user namespaces from programs without an AppArmor profile: "
@@ -78,7 +81,17 @@ async def probe() -> list[Finding]:
         ]
     if found[0].state == "missing":
         return [*found, _cgroup()]
-    return [*found, *await _inside(), _cgroup()]
+    return [*found, *await _inside("harness"), _cgroup()]
+
+
+async def probe_profiles() -> list[Finding]:
+    """The same walls in every profile, each tried in a sandbox of its own; one finding for all that stand."""
+    fallen: list[Finding] = []
+    for profile in PROFILES:
+        for finding in missing(await _inside(profile)):
+            what = f"in the profile {profile}: {finding.what}"
+            fallen.append(Finding(f"{profile}-{finding.name}", "missing", what, finding.why, finding.do))
+    return fallen or [Finding("profiles", "ok", f"every wall stands in {', '.join(PROFILES)}")]
 
 
 def _user() -> Finding:
@@ -99,14 +112,14 @@ def _cgroup() -> Finding:
     return Finding("cgroup", "weak", "no cgroup that we may divide", why, do)
 
 
-async def _inside() -> list[Finding]:
-    """Starts the sandbox and reads what it could do."""
+async def _inside(profile: Profile) -> list[Finding]:
+    """Starts a sandbox of ``profile`` and reads what it could do."""
     python = bwrap.base_python()
     spec = SandboxSpec(
-        "harness",
+        profile,
         (str(python), "-I", "-S", "-B", "/opt/probe.py"),
         mounts=(*bwrap.python_mounts(python), Mount(_INSIDE, "/opt/probe.py")),
-        limits=Limits(tmp_bytes=_MIB, shm_bytes=_MIB, pids=32),
+        limits=Limits(tmp_bytes=_MIB, shm_bytes=_MIB, pids=32, idle=profile == "research"),
     )
     try:
         box = await start(spec, stdout=PIPE, stderr=PIPE)
@@ -131,8 +144,34 @@ async def _inside() -> list[Finding]:
 
 
 def _no_namespaces(what: str) -> Finding:
-    do = APPARMOR_RECIPE if any(symptom in what for symptom in _SYMPTOMS) else "See the message of bubblewrap"
-    return Finding("namespaces", "missing", f"no sandbox could be started: {what}", "they are the walls", do)
+    if any(symptom in what for symptom in _OF_APPARMOR):
+        do = APPARMOR_RECIPE
+    else:
+        do = recipe() if any(symptom in what for symptom in _SYMPTOMS) else "See the message of bubblewrap"
+    why = "they are what a sandbox is made of"
+    return Finding("namespaces", "missing", f"no sandbox could be started: {what}", why, do)
+
+
+def recipe() -> str:
+    """The command that gives this machine user namespaces, by what its settings say."""
+    if _setting("user/max_user_namespaces") == "0":
+        return "`sudo sysctl user.max_user_namespaces=15000` (and a line of that in /etc/sysctl.d to keep it)"
+    if _setting("kernel/unprivileged_userns_clone") == "0":
+        return "`sudo sysctl kernel.unprivileged_userns_clone=1` (and a line of that in /etc/sysctl.d to keep it)"
+    if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
+        return (
+            "Inside a container: start it with `--security-opt seccomp=unconfined --security-opt apparmor=unconfined`"
+        )
+    if _setting("kernel/apparmor_restrict_unprivileged_userns") in ("1", ""):
+        return APPARMOR_RECIPE
+    return "Run on the host itself: something around this program forbids user namespaces"
+
+
+def _setting(name: str) -> str:
+    try:
+        return (_SETTINGS / name).read_text().strip()
+    except OSError:
+        return ""
 
 
 def judge(seen: dict[str, Any]) -> list[Finding]:

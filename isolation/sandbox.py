@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -17,9 +18,11 @@ import sys
 import threading
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from isolation.keeper import KEEPER
 from isolation.problem import SandboxError
 from isolation.spec import SandboxSpec
 
@@ -220,16 +223,20 @@ async def _start(
 ) -> Sandbox:
     """Spawns, then bounds and releases; on any failure nothing of it is left."""
     with _descriptors() as fds:
-        argv, status_read, gate, passed = _prepare(spec, fds)
+        plan = _prepare(spec, fds)
         process = await asyncio.create_subprocess_exec(
-            *argv, env={}, pass_fds=passed, start_new_session=True, limit=line_limit,
+            *plan.argv, env={}, pass_fds=plan.passed, start_new_session=True, limit=line_limit,
             stdin=streams[0], stdout=streams[1], stderr=streams[2],
         )  # fmt: skip
-        fds.remove(status_read)
-        fds.remove(gate)
-    status = _Status(status_read)
+        for kept in (plan.status, plan.gate):
+            fds.remove(kept)
+        KEEPER.spawned(process.pid)
+        with contextlib.suppress(OSError):  # one that has ended says so in its status
+            os.write(plan.options_write, plan.options)
+    status, gate = _Status(plan.status), plan.gate
     try:
-        return await asyncio.wait_for(_release(spec, process, status, gate, cgroup), START_SECONDS)
+        starting = _release(spec, process, status, gate, cgroup)
+        return await asyncio.wait_for(starting, START_SECONDS)
     except BaseException as error:
         _end(process)
         status.close()
@@ -238,6 +245,7 @@ async def _start(
             raise SandboxError(f"the sandbox did not start: {error or 'too slow'}", where=spec.profile) from error
         raise
     finally:
+        KEEPER.stands(process.pid)
         os.close(gate)
 
 
@@ -268,19 +276,30 @@ def _memory_file(name: str, data: bytes, fds: list[int]) -> int:
     return fd
 
 
-def _prepare(spec: SandboxSpec, fds: list[int]) -> tuple[list[str], int, int, tuple[int, ...]]:
-    """The command line, our end of the status pipe, the gate that holds the init, and what the child inherits.
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is spawned, what it inherits, and our ends: its status, the gate that holds its init, its options.
 
-    The gate is a pair of datagram sockets: should this process die before it opens it, the init waits for ever, where
-    the end of a pipe would let it go on without limits.
+    The options are sent when the keeper knows the new process. Should we die before, it has none: an empty root, in
+    which there is no command.
     """
+
+    argv: list[str]
+    passed: tuple[int, ...]
+    options: bytes
+    options_write: int
+    status: int
+    gate: int
+
+
+def _prepare(spec: SandboxSpec, fds: list[int]) -> _Plan:
+    """The plan of one start; all its descriptors are in ``fds``, too."""
     from isolation import bwrap, seccomp
 
-    status_read, status_write = os.pipe()
-    fds += [status_read, status_write]
-    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    gate, block_read = (end.detach() for end in pair)
-    fds += [gate, block_read]
+    status, status_write = _pair(socket.SOCK_STREAM, fds)
+    gate, block_read = _pair(socket.SOCK_DGRAM, fds)
+    options_read, options_write = os.pipe()
+    fds += [options_read, options_write]
     env = {**bwrap.BASE_ENV, **spec.env}
     given = bwrap.Descriptors(
         seccomp=_memory_file("seccomp", seccomp.program(accelerator=spec.accelerator), fds),
@@ -288,11 +307,17 @@ def _prepare(spec: SandboxSpec, fds: list[int]) -> tuple[list[str], int, int, tu
         block=block_read,
         etc={name: _memory_file("etc", data, fds) for name, data in bwrap.etc_files(env).items()},
     )
-    options = bwrap.arguments(spec, given)
-    plan = _memory_file("args", b"".join(os.fsencode(word) + b"\0" for word in options), fds)
-    argv = [str(bwrap.find_bwrap()), "--args", str(plan), "--", *spec.argv]
-    ours = (plan, given.seccomp, status_write, block_read, *given.etc.values())
-    return argv, status_read, gate, (*ours, *spec.pass_fds)
+    options = b"".join(os.fsencode(word) + b"\0" for word in bwrap.arguments(spec, given))
+    fcntl.fcntl(options_write, fcntl.F_SETPIPE_SZ, max(len(options), 1 << 16))  # so that one write takes them all
+    argv = [str(bwrap.find_bwrap()), "--args", str(options_read), "--", *spec.argv]
+    passed = (options_read, given.seccomp, status_write, block_read, *given.etc.values(), *spec.pass_fds)
+    return _Plan(argv, passed, options, options_write, status, gate)
+
+
+def _pair(kind: int, fds: list[int]) -> tuple[int, int]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+    fds += [ours.detach(), theirs.detach()]
+    return fds[-2], fds[-1]
 
 
 async def _release(spec: SandboxSpec, process: Process, status: _Status, gate: int, cgroup: Cgroup | None) -> Sandbox:
@@ -305,6 +330,7 @@ async def _release(spec: SandboxSpec, process: Process, status: _Status, gate: i
     try:
         if not _is_child(inner, process.pid):
             raise SandboxError("bubblewrap ended before the walls stood", where=spec.profile)
+        KEEPER.born(process.pid, inner)  # it leaves bubblewrap's process group before it runs anything
         if group is None and spec.limits.memory is not None:
             group = limits.Cgroup.create(spec.profile, spec.limits)
             own = group is not None
@@ -327,10 +353,8 @@ async def _release(spec: SandboxSpec, process: Process, status: _Status, gate: i
 
 
 async def _settled(pid: int, handle: int) -> None:
-    """Returns when the init has its command and waits for it: from then on it dies with bubblewrap, which dies with us.
-
-    (bubblewrap asks for that signal late; a starter that died earlier would leave the sandbox behind.)
-    """
+    """Returns when the init has its command and waits for it: from then on it dies with bubblewrap, too, which dies
+    with us."""
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     with contextlib.suppress(OSError):

@@ -12,7 +12,6 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from isolation.probe import Finding
 from runner import places
 from runner.config import ConfigError, RunConfig
 from runner.record.rundir import RunDir, find
@@ -206,21 +205,16 @@ def prepare(args: argparse.Namespace) -> int:
 
 def doctor(args: argparse.Namespace) -> int:
     """``runner doctor``: every wall of this machine, what it means, and how to mend it."""
-    from isolation import probe
+    from runner import doctor as examining
 
-    _leave_root(None, Path(args.runs).absolute(), _same_command())
-    findings = _to_its_end(probe.probe())
+    runs = Path(args.runs).absolute()
+    _leave_root(None, runs, _same_command())
+    checks = _to_its_end(examining.examine(runs))
     if args.json:
-        print(json.dumps([dataclasses.asdict(finding) for finding in findings]))
+        print(json.dumps([dataclasses.asdict(check) for check in checks]))
     else:
-        for finding in findings:
-            print(_finding_line(finding))
-    return 3 if probe.missing(findings) else 0
-
-
-def _finding_line(finding: Finding) -> str:
-    parts = (finding.what, finding.why, f"Do: {finding.do}" if finding.do else "")
-    return f"{finding.state:<8} {finding.name:<16} " + ". ".join(part.rstrip(".") for part in parts if part)
+        print(examining.text(checks))
+    return examining.exit_code(checks)
 
 
 def _dry_run(config: RunConfig, as_json: bool) -> int:

@@ -22,12 +22,19 @@ class ConfigError(BenchError):
 
 
 class IntakeSizes(Frozen):
-    """The most that a snapshot of each component may hold, in bytes, and how many files."""
+    """The most that a snapshot of each component may hold, in bytes, and how many files.
+
+    ``opaque_*``: of these, how many bytes may be no text (binary files, encoded or incompressible text, long arrays of
+    numbers). Weights have to come from the training service, not from a file of the agent's.
+    """
 
     data: Annotated[int, Field(gt=0)] = 20 << 30
     trainer: Annotated[int, Field(gt=0)] = 20 << 20
     harness: Annotated[int, Field(gt=0)] = 5 << 20
     files: Annotated[int, Field(gt=0)] = 50_000
+    opaque_data: Annotated[int, Field(ge=0)] = 1 << 20
+    opaque_trainer: Annotated[int, Field(ge=0)] = 64 << 10
+    opaque_harness: Annotated[int, Field(ge=0)] = 64 << 10
 
 
 class LlmConfig(Frozen):

@@ -35,7 +35,7 @@ from runner.record.events import (
 from runner.record.journal import Journal
 from runner.record.rundir import RunDir
 from runner.report.publish import front_page, publish_or_less
-from runner.research import workspace
+from runner.research import contamination, workspace
 from runner.research.agent_process import AgentProcess
 from runner.research.agents import make_agent
 from runner.research.budget import Budget
@@ -149,6 +149,7 @@ async def hidden_test(run: Run, chosen: Candidate) -> None:
         )
     run.journal.append(HiddenClaimed(candidate=chosen.id), sync=True)
     result = await _ask_hidden(run, chosen)
+    contamination.record_hidden(run.lab, result.overlap)
     run.journal.append(
         HiddenFinished(
             candidate=chosen.id,
@@ -156,6 +157,7 @@ async def hidden_test(run: Run, chosen: Candidate) -> None:
             selected=result.selected.score,
             delta=result.delta,
             status=result.status,
+            overlap=result.overlap.status,
         ),
         sync=True,
     )
@@ -171,6 +173,8 @@ async def _ask_hidden(run: Run, chosen: Candidate) -> HiddenResult:
         harness_dir=str(await materialised(run.lab, chosen.snapshots["harness"])),
         initial_harness_dir=str(await materialised(run.lab, initial.snapshots["harness"])),
         sealed_dir=str(run.rundir.sealed),
+        lineage=await contamination.lineage(run.lab, run.registry, chosen),
+        known=await contamination.known(run.lab),
     )
     loop = asyncio.get_running_loop()
     last = -1.0

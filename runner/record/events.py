@@ -324,6 +324,7 @@ class HiddenFinished(Frozen):
     selected: Score
     delta: Delta
     status: Literal["ok", "candidate_crash"]
+    overlap: Literal["clean", "found", "not_checked"] = "not_checked"
 
 
 class RunFinished(Frozen):

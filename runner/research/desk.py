@@ -63,6 +63,7 @@ class Desk:
         self._registry = registry
         self._verbs = Verbs(lab, registry, self.jobs, self.finished.set)
         self._server: asyncio.Server | None = None
+        self._socket: Path | None = None
         self._clients: set[asyncio.Task[None]] = set()
         self._uploading = False
         self._notices: Counter[str] = Counter()
@@ -79,6 +80,7 @@ class Desk:
         path.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._accept, path, limit=LINE_BYTES, backlog=128)
         path.chmod(0o600)
+        self._socket = path
 
     async def close(self, deadline: bool = False) -> None:
         """End the research phase: queue emptied, training and sampling cut, a running validation awaited (late), all
@@ -89,6 +91,8 @@ class Desk:
         self.jobs.closing = True
         if self._server is not None:
             self._server.close()
+        if self._socket is not None:
+            self._socket.unlink(missing_ok=True)  # nothing to connect to is left when the hidden test begins
         await self.jobs.close("the budget is used up" if deadline else "the research phase has ended")
         for client in self._clients:
             client.cancel()

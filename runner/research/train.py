@@ -19,13 +19,14 @@ from pydantic import ValidationError
 
 from grader.protocol import Gate, GateResult, ModelRef, Rest
 from grader.strict import LineReader, StrictError, parse_object
-from isolation.clean import clean
+from isolation.clean import clean, clean_line
 from isolation.files import write_atomic
 from isolation.intake import Manifest
 from isolation.sandbox import Sandbox
 from runner.record.events import Integrity, ModelCreated, TrainFinished, TrainProgress, TrainStarted, Warned
 from runner.record.files import TrainRow
 from runner.research.candidate import BASE, Registry
+from runner.research.contamination import Contamination, Refused
 from runner.research.lab import Lab, ask
 from runner.research.sandbox import box, training_spec
 from runner.research.workspace import DiskWatch, duration, materialised, sweep
@@ -35,6 +36,8 @@ TAIL_BYTES = 64 << 10
 METRIC_LINE = 16 << 10
 METRIC_ROWS = 200_000
 OUT_BYTES = 64 << 30
+FAR = 1.0
+"""A change as large as the base is flagged: another model lies that far away, and so does a training that diverged."""
 _TAIL_LINES = 40
 _PROGRESS_S = 1.0
 
@@ -101,6 +104,7 @@ class TrainingService:
     def __init__(self, lab: Lab, registry: Registry) -> None:
         self._lab = lab
         self._registry = registry
+        self._contamination = Contamination(lab, registry)
 
     async def run(self, job: TrainJob, why_cancelled: Callable[[], str]) -> ModelCreated:
         """Train and gate. Raises TrainingFailed; on cancellation journals ``why_cancelled()`` (cut, cancelled)."""
@@ -142,6 +146,7 @@ class TrainingService:
         scratch = self._lab.scratch / job.job
         out = scratch / "out"
         await self._tidy(folder)
+        await self._compared(job)
         out.mkdir(parents=True)
         folder.mkdir()
         try:
@@ -159,6 +164,14 @@ class TrainingService:
             with contextlib.suppress(OSError):
                 scratch.rmdir()
         return made
+
+    async def _compared(self, job: TrainJob) -> None:
+        """Refuse data and trainers that hold validation problems, answers to them, or weights."""
+        job.on_progress("comparing the data with the validation problems")
+        try:
+            await self._contamination.training(job.job, job.data, job.trainer)
+        except Refused as refused:
+            raise TrainingFailed(f"the training was refused: {refused.line}", refused=True) from None
 
     def _parent_files(self, parents: tuple[str, ...]) -> dict[str, Path]:
         """Where the files of each parent lie. The base is a parent only beside others (an average with it)."""
@@ -290,6 +303,10 @@ class TrainingService:
         )
         write_atomic(folder / "manifest.json", made.model_dump_json().encode())
         lab.journal.append(made, sync=True)
+        if made.delta_norm >= FAR:
+            where = f", most in {made.delta_norm_max_tensor}" if made.delta_norm_max_tensor else ""
+            detail = f"changed by {made.delta_norm:.2f} of the base's norm{where}; a high learning rate does that, too"
+            lab.journal.append(Integrity(what="weights far from the base", where=model, detail=clean_line(detail, 200)))
         return made
 
     async def _rest(self, op: str, job: str) -> None:

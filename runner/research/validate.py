@@ -12,8 +12,9 @@ from grader.errors import GraderError
 from grader.intervals import paired_delta, rewards_of
 from grader.protocol import Delta, Evaluate, ProblemRow, Progress, Reply, Score, ScoreFile
 from isolation.problem import BenchError
-from runner.record.events import JobStatus, ValidationFinished, ValidationProgress, ValidationStarted, Warned
+from runner.record.events import Integrity, JobStatus, ValidationFinished, ValidationProgress, ValidationStarted, Warned
 from runner.research.candidate import INITIAL, Candidate, Registry, show_feedback
+from runner.research.contamination import Contamination, Refused
 from runner.research.lab import Lab, ask
 from runner.research.workspace import materialised
 
@@ -31,6 +32,7 @@ class ValidationService:
     def __init__(self, lab: Lab, registry: Registry) -> None:
         self._lab = lab
         self._registry = registry
+        self._contamination = Contamination(lab, registry)
 
     async def run(
         self,
@@ -108,6 +110,10 @@ class ValidationService:
         out = lab.rundir.evaluation(name)
         out.mkdir(exist_ok=True)
         harness = await materialised(lab, candidate.snapshots["harness"])
+        try:
+            await self._contamination.harness(candidate, job)
+        except Refused as refused:
+            raise ValidationFailed(f"the harness was refused: {refused.line}") from None
         error = ""
         for attempt in range(ATTEMPTS):
             request = Evaluate(
@@ -122,9 +128,16 @@ class ValidationService:
             reply = await ask(lab.grader, request, self._watch(candidate.id, job, on_progress))
             found, error = _score_file(reply)
             if found is not None:
+                self._flag_calls(candidate, found)
                 return found, bool(reply.result.get("cached", False))
             lab.journal.append(Warned(what=f"evaluation failed: {error}", where=name))
         raise ValidationFailed(f"the evaluation failed {ATTEMPTS} times: {error}")
+
+    def _flag_calls(self, candidate: Candidate, score: ScoreFile) -> None:
+        """Problems solved without a model call: a harness that computes, or one that knows the answers."""
+        if score.zero_call_solves:
+            detail = f"{score.zero_call_solves} of {score.score.n} problems"
+            self._lab.journal.append(Integrity(what="solved without a model call", where=candidate.id, detail=detail))
 
     def _watch(self, candidate: str, job: str, on_progress: Callable[[str], None]) -> Callable[[Progress], None]:
         """A progress callback that says all to the waiting client and at most one a second to the journal."""

@@ -113,9 +113,9 @@ def _children() -> None:
 
 
 @asynccontextmanager
-async def serving(root: Path, *engines: SumEngine, wave: int = 8) -> AsyncIterator[Desk]:
+async def serving(root: Path, *engines: SumEngine, wave: int = 8, kind: type[Desk] = Desk) -> AsyncIterator[Desk]:
     """A grader that was set up; at the end its stdin closes and it must be gone."""
-    desk = Desk(root, list(engines))
+    desk = kind(root, list(engines))
     server = asyncio.create_task(Server(desk.write, desk.service).serve(desk.stdin))
     try:
         reply = await desk.post(**desk.setup(wave).model_dump())

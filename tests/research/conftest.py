@@ -310,7 +310,7 @@ async def phases(tmp_path: Path, short: Path) -> AsyncIterator[Maker]:
     """Makes a started research phase; everything is closed at the end."""
     made: list[Phase] = []
 
-    async def make(**changes: Any) -> Phase:
+    async def make(grader: EchoGrader | None = None, **changes: Any) -> Phase:
         base = tmp_path / "base"
         base.mkdir()
         (base / "config.json").write_text("{}")
@@ -322,7 +322,7 @@ async def phases(tmp_path: Path, short: Path) -> AsyncIterator[Maker]:
         rundir = RunDir.create(tmp_path / "runs", "aime", datetime(2026, 11, 30))
         budget = Budget(settings.budget)
         journal = Journal.create(rundir.journal_file, budget.el)
-        grader = EchoGrader()
+        grader = grader or EchoGrader()
         lab = Lab(
             config=settings,
             rundir=rundir,
