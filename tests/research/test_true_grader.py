@@ -12,8 +12,11 @@ import pytest
 from conftest import Phase, config
 
 from grader.client import GraderClient
+from grader.ledger import Ledger
 from grader.protocol import EngineConfig, GraderSetup
 from isolation.privilege import bench_home
+from runner.loop import hidden_test
+from runner.opening import Run
 from runner.record.events import BudgetLimits
 from runner.record.journal import Journal
 from runner.record.rundir import RunDir
@@ -99,6 +102,10 @@ async def test_train_validate_and_sample_through_the_real_grader(tmp_path: Path,
         assert set(facts["validate"]["components"]) == {"data"} and facts["feedback"] == 8
         assert facts["sample"]["ok"] and facts["rows"] >= 1
         assert registry.models["m01"].delta_norm > 0 and registry.selected == "c01"
+        run = Run(settings, rundir, journal, budget, grader, lab, registry, short / "r")  # type: ignore[arg-type]
+        await hidden_test(run, registry.candidates["c01"])
+        assert [event.overlap for event in phase.kinds("hidden_finished")] == ["clean"]
+        assert [entry.kind for entry in Ledger(rundir.sealed).read()] == ["claimed", "finished", "overlap"]
     finally:
         await grader.close()
         journal.close()
