@@ -22,6 +22,7 @@ def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="run the long tests too")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config, items):
     """Whole runs share one machine, whose lock lets one run at a time: one worker takes them all, and takes them first.
     The tests of any other file stay together, because they share what is slow to start."""
