@@ -22,14 +22,7 @@ def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="run the long tests too")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config, items):
-    """Whole runs share one machine, whose lock lets one run at a time: one worker takes them all, and takes them first.
-    The tests of any other file stay together, because they share what is slow to start."""
-    for item in items:
-        whole_runs = "tests/functional/" in item.nodeid
-        item.add_marker(pytest.mark.xdist_group("machine" if whole_runs else item.nodeid.partition("::")[0]))
-    items.sort(key=lambda item: "tests/functional/" not in item.nodeid)
     if config.getoption("--long"):
         return
     skip = pytest.mark.skip(reason="only with --long")
