@@ -63,7 +63,7 @@ def by_content(run: RunDir) -> dict[tuple[str, str], dict[str, str]]:
     }
 
 
-def tested(run: RunDir) -> dict[tuple[str, str], dict[str, str]]:
+def hidden_answers(run: RunDir) -> dict[tuple[str, str], dict[str, str]]:
     """The answers to the hidden problems, of P0 and of the candidate that was selected, under the same keys."""
     state = load(run.journal_file)
     found = {}
@@ -189,7 +189,7 @@ def test_equal_content_gives_equal_answers_in_both_runs(whole, killed):
     assert len(common) >= 2, "P0 and the first trained candidate at least"
     for content in common:
         assert first[content] == second[content]
-    one, other = (tested(run_dir) for run_dir in (run, killed))
+    one, other = (hidden_answers(which) for which in (run, killed))
     assert one.keys() & other.keys(), "P0 at least is tested in both"
     for content in one.keys() & other.keys():
         assert len(one[content]) == HIDDEN
