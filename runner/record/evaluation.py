@@ -55,7 +55,7 @@ def means(rows: Iterable[ProblemRow], samples: int) -> dict[str, float]:
 
 def compared(before: Sequence[ProblemRow], after: Sequence[ProblemRow], samples: int) -> Pair | None:
     """``after`` against ``before`` over the same problems; None where they cannot be paired."""
-    problems = {row.problem for row in before}
+    problems = list(dict.fromkeys(row.problem for row in before))
     try:
         return paired(rewards_of(before, problems), rewards_of(after, problems), samples)
     except ValueError:

@@ -17,7 +17,7 @@ def _research() -> object:
     """The research tests' own fixtures, under a name that no other conftest has."""
     name = "research_phase"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, ROOT / "tests" / "research" / "conftest.py")
+        spec = importlib.util.spec_from_file_location(name, ROOT / "tests" / "research" / "phase_kit.py")
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module

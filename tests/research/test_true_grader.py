@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from conftest import Phase, config
+from phase_kit import Phase, config
 
 from grader.client import GraderClient
 from grader.ledger import Ledger

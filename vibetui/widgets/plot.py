@@ -47,9 +47,12 @@ class Picture:
     y_text: Callable[[float], str] = str
 
 
+_LEAST_SPAN = 1e-290  # below, a part of it is no number any more
+
+
 def nice_step(span: float, most: int, *, clock: bool = False) -> float:
     """A round step that cuts ``span`` into at most ``most`` parts; of time where ``clock``."""
-    if not (span > 0 and math.isfinite(span)):
+    if not (span > _LEAST_SPAN and math.isfinite(span)):
         return 1.0
     raw = span / max(1, most)
     if clock:
