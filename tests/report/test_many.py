@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from journal_samples import HOSTILE, write_run
-from run_kit import Made, a_good_run, flags
+from report_kit import Made, a_good_run, flags
 
 from runner.cli import main
 from runner.config import ConfigError

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from journal_samples import HOSTILE, write_run
-from run_kit import Made, a_good_run, flags
+from report_kit import Made, a_good_run, flags
 from test_report_run import poisoned
 
 from runner.record.journal import load

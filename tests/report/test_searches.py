@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from journal_samples import candidate, validated
-from run_kit import Made, a_good_run, flags
+from report_kit import Made, a_good_run, flags
 
 from runner.record import events as ev
 from runner.report.gather import summaries

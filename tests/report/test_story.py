@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from run_kit import Made, a_good_run, flags
+from report_kit import Made, a_good_run, flags
 
 from grader.intervals import mcnemar_exact
 from runner.record.journal import load
