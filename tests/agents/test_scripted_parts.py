@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from pathlib import Path
 
@@ -122,3 +123,31 @@ def test_an_agent_that_is_started_again_asks_nothing_twice(tmp_path):
         assert one.once([life], answer(str(life)))[0] == {"model": str(life)}
     assert asked == ["m01", "bad", "0", "1", "2"]
     assert len(memory.Memory(path)) == 5
+
+
+def test_practice_goes_on_from_the_model_with_the_next_rows():
+    import design
+
+    first = design.sized(design.Design(rows="bank"), 320, 16)
+    second = design.practising("m01", first).apply(first)
+    third = design.practising("m02", second).apply(second)
+    assert (second.after, second.skip, third.after, third.skip) == ("m01", 320, "m02", 640)
+    assert design.changed(first, second) == ("data", "trainer")
+    assert len({design.trained(one) for one in (first, second, third)}) == 3
+
+
+@pytest.mark.parametrize(("skip", "numbers"), [(0, [0, 1]), (3, [3, 4]), (4, [4, 0]), (5, [0, 1]), (12, [2, 3])])
+def test_skipped_rows_come_round_again(tmp_path, skip, numbers):
+    import design
+    import lab
+
+    for name in lab.COMPONENTS:
+        (tmp_path / name).mkdir()
+    rows = [{"prompt": "q\nBox it.", "completion": str(number)} for number in range(5)]
+    (tmp_path / "data" / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "trainer" / "recipe.toml").write_text("method = \"lora\"\nstart_from = \"base\"\n")
+    (tmp_path / "harness" / "main.py").write_text("")
+    lab.Lab(tmp_path).write(design.Design(examples=2, skip=skip, after="m01"))
+    written = (tmp_path / "data" / "train.jsonl").read_text().splitlines()
+    assert [int(json.loads(line)["completion"]) for line in written] == numbers
+    assert 'start_from = "parent"' in (tmp_path / "trainer" / "recipe.toml").read_text()

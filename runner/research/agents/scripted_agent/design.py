@@ -11,15 +11,18 @@ class Design:
 
     ``rows``: the pool as given, its consistent rows (filtered), or worked problems of /sources (bank).
     ``examples`` and ``steps`` bound how much is trained, 0 leaves it alone. ``learning_rate`` multiplies the recipe's.
+    ``after`` names the model that the training goes on from ("" is the base); ``skip`` rows it has already seen.
     """
 
     rows: str = "pool"
     notation: str = "plain"
+    skip: int = 0
     examples: int = 0
     learning_rate: float = 1.0
     epochs: float = 0.0
     method: str = ""
     steps: int = 0
+    after: str = ""
     merge: tuple[str, ...] = ()
     tool: bool = False
     shots: int = 0
@@ -37,11 +40,13 @@ class Design:
 COMPONENT = {
     "rows": "data",
     "notation": "data",
+    "skip": "data",
     "examples": "data",
     "learning_rate": "trainer",
     "epochs": "trainer",
     "method": "trainer",
     "steps": "trainer",
+    "after": "trainer",
     "merge": "trainer",
     "tool": "harness",
     "shots": "harness",
@@ -100,6 +105,12 @@ def merging(first: str, second: str) -> Move:
     """The move that averages two models of this run. It costs no training."""
     why = f"{first} and {second} learned from different edits: their average may keep what both learned"
     return Move(f"merge-{first}-{second}", (("merge", (first, second)),), why)
+
+
+def practising(model: str, design: Design) -> Move:
+    """The move that trains ``model``, which was made for ``design``, on with rows that it has not seen."""
+    why = f"{model} has seen {design.examples or 'few'} of the rows: go on from it with the next ones"
+    return Move(f"on-from-{model}", (("after", model), ("skip", design.skip + design.examples)), why)
 
 
 def trained(design: Design) -> tuple[object, ...]:

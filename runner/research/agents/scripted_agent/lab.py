@@ -14,7 +14,6 @@ from design import Design
 
 ROOT = Path("/lab")
 BASE = Path("/models/m00/weights")
-KEPT = ROOT / "home" / "original"
 COMPONENTS = ("data", "trainer", "harness")
 HERE = Path(__file__).resolve().parent
 
@@ -31,16 +30,18 @@ def say(text: str, tool: str = "") -> None:
 class Lab:
     """What can be edited here, and how a design becomes files."""
 
-    def __init__(self) -> None:
-        if not KEPT.exists():
+    def __init__(self, root: Path = ROOT) -> None:
+        self.root = root
+        self.kept = root / "home" / "original"
+        if not self.kept.exists():
             for name in COMPONENTS:
-                shutil.copytree(ROOT / name, KEPT / name)
-        self.writable = tuple(name for name in COMPONENTS if os.access(ROOT / name, os.W_OK))
+                shutil.copytree(self.root / name, self.kept / name)
+        self.writable = tuple(name for name in COMPONENTS if os.access(self.root / name, os.W_OK))
         self.instruction = self._instruction()
 
     def _rows(self) -> list[dict[str, str]]:
         rows = []
-        for path in sorted((KEPT / "data").glob("*.jsonl")):
+        for path in sorted((self.kept / "data").glob("*.jsonl")):
             rows += [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         return rows
 
@@ -64,12 +65,14 @@ class Lab:
             rows = [row for row in rows if arithmetic.consistent(row["completion"])]
         if design.notation == "calculator":
             rows = [row | {"completion": arithmetic.to_calculator(row["completion"])} for row in rows]
+        seen = design.skip % max(1, len(rows))
+        rows = rows[seen:] + rows[:seen]
         if design.examples and len(rows) > design.examples:
             rows = rows[: design.examples]
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        for path in (ROOT / "data").glob("*.jsonl"):
+        for path in (self.root / "data").glob("*.jsonl"):
             path.unlink()
-        (ROOT / "data" / "train.jsonl").write_text(text, encoding="utf-8")
+        (self.root / "data" / "train.jsonl").write_text(text, encoding="utf-8")
 
     def _bank(self) -> list[dict[str, str]]:
         rows = []
@@ -89,10 +92,10 @@ class Lab:
     @property
     def batch(self) -> int:
         """Examples per step of the recipe."""
-        return int(_recipe((KEPT / "trainer" / "recipe.toml").read_text(encoding="utf-8"), "batch_size"))
+        return int(_recipe((self.kept / "trainer" / "recipe.toml").read_text(encoding="utf-8"), "batch_size"))
 
     def _write_trainer(self, design: Design) -> None:
-        text = (KEPT / "trainer" / "recipe.toml").read_text(encoding="utf-8")
+        text = (self.kept / "trainer" / "recipe.toml").read_text(encoding="utf-8")
         if design.learning_rate != 1.0:
             rate = float(_recipe(text, "learning_rate")) * design.learning_rate
             text = _with(text, "learning_rate", f"{rate:.6g}")
@@ -100,17 +103,19 @@ class Lab:
             text = _with(text, "epochs", f"{design.epochs:.6g}")
         if design.steps:
             text = _with(text, "max_steps", str(design.steps))
+        if design.after:
+            text = _with(text, "start_from", json.dumps("parent"))
         if method := "merge" if design.merge else design.method:
             text = _with(text, "method", json.dumps(method))
-        (ROOT / "trainer" / "recipe.toml").write_text(text, encoding="utf-8")
+        (self.root / "trainer" / "recipe.toml").write_text(text, encoding="utf-8")
 
     def _write_harness(self, design: Design) -> None:
-        source = (KEPT / "harness" / "main.py").read_text(encoding="utf-8")
+        source = (self.kept / "harness" / "main.py").read_text(encoding="utf-8")
         if design.tool or design.shots:
             source = (HERE / "improved_harness.py").read_text(encoding="utf-8")
             source = source.replace("TOOL = True", f"TOOL = {design.tool}", 1)
             source = source.replace("SHOTS = 0", f"SHOTS = {design.shots}", 1)
-        (ROOT / "harness" / "main.py").write_text(source, encoding="utf-8")
+        (self.root / "harness" / "main.py").write_text(source, encoding="utf-8")
 
 
 def _recipe(text: str, key: str) -> str:

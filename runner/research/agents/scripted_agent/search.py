@@ -4,7 +4,8 @@ Hill climbing over designs. Single moves come first, in the seed's order. A move
 need another one. Evidence says which (``leads``): a loss that stayed high asks for a stronger trainer on the same
 data, calculator calls with wrong values ask for a tool, replies without a box ask for cleaner rows. Such leads are
 followed before anything else, the newest first, then the cheapest; where there are none, two good models are averaged,
-and then pairs and triples of the moves within noise are tried.
+the best model is trained on with new rows, and then pairs and triples of the moves within noise are tried. A large
+base allows few trainings: what answers the faults of the initial system is then tried at once, not move by move.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 
 import stats
 from clock import Clock
-from design import Design, Move, changed, menu_for, merging, sized, trained
+from design import LARGE_BYTES, Design, Move, changed, menu_for, merging, practising, sized, trained
 from evidence import FEEDBACK, HIGH_LOSS, WRONG_CALLS, diverged, faults, losses
 from lab import Lab, Refused, say, vibe
 from memory import Memory
@@ -88,6 +89,9 @@ class Search:
         self.nodes = [self.best]
         self.since_best = 0
         self.improved = False
+        if lab.base_bytes > LARGE_BYTES:
+            fitting = [m for m in self.menu if m.component == "trainer" or m.mends in self.wanted]
+            self.standing.leads.append([together((), [m for m in fitting if m.component != "harness"])])
 
     def run(self) -> Node:
         """Search until the time, the ideas or the patience run out; returns the best node."""
@@ -113,12 +117,13 @@ class Search:
         return None
 
     def candidates(self) -> Iterator[Moves]:
-        """Sets of moves in order: leads, an average of two models, singles, pairs and triples of those within noise."""
+        """Sets of moves in order: leads, two models averaged, the best one trained on, singles, pairs and triples."""
         harmful = self.standing.harmful
         for generation in reversed(self.standing.leads):
             usable = [lead for lead in generation if not names(lead) & harmful]
             yield from sorted(usable, key=lambda lead: (lead[-1].bold, self.cost(lead)))
         yield from self.merges()
+        yield from self.practice()
         yield from ((move,) for move in self.menu if move.name not in harmful)
         neutral = [move for move in self.standing.neutral if move.name not in harmful]
         yield from itertools.combinations(neutral, 2)
@@ -132,6 +137,12 @@ class Search:
         peers = [n for n in self.nodes if n.model not in ("m00", self.best.model) and n.score > floor]
         if peers:
             yield (merging(self.best.model, max(peers, key=lambda node: node.score).model),)
+
+    def practice(self) -> Iterator[Moves]:
+        """The best model, trained on with rows that it has not seen: it has learned what it does, not yet how often."""
+        design = self.best.design
+        if self.improved and self.best.model != "m00" and not design.merge and "trainer" in self.lab.writable:
+            yield (practising(self.best.model, design),)
 
     def apply(self, moves: Moves) -> Design:
         design = self.best.design
@@ -181,7 +192,8 @@ class Search:
         examples = self.clock.examples(design)
         design = design if design.merge else sized(design, examples, self.lab.batch)
         self.lab.write(design)
-        parents = ("--from", ",".join(design.merge)) if design.merge else ()
+        named = ",".join(design.merge) or design.after
+        parents = ("--from", named) if named else ()
         answer, seconds = self.memory.once(["train", asdict(design)], lambda: vibe("train", *parents, "-m", why))
         if not design.merge:
             self.clock.trained(examples, design.passes, seconds)
