@@ -52,7 +52,7 @@ _LOOK_S = 0.5
 async def conduct(run: Run) -> None:
     """A run that is open, to its end. Raises NoScore or what broke; what broke can be resumed."""
     await baseline(run)
-    if run.journal.state.phase in ("starting", "waiting", "baseline", "research"):
+    if resuming.owes_research(run.journal.state):
         await co_design(run)
     chosen = select(run)
     await hidden_test(run, chosen)

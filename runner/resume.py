@@ -12,6 +12,8 @@ from runner.record.rundir import RunDir
 from runner.record.state import INITIAL, JobState, RunState
 from runner.research.budget import Budget
 
+_OVER = ("finished", "deadline")
+
 
 def frozen_config(rundir: RunDir) -> RunConfig:
     """The configuration that the run began with. Raises ConfigError when run.toml was changed since."""
@@ -35,6 +37,12 @@ def last_phase(state: RunState) -> Phase:
     """The phase in which the run was interrupted."""
     before = [mark.phase for mark in state.phases if mark.phase not in ("finished", "waiting")]
     return before[-1] if before else "starting"
+
+
+def owes_research(state: RunState) -> bool:
+    """Whether the research phase is still to come, or was cut. What counts is the phase that the work had reached, not
+    that the run waits for the machine; an agent that finished, or whose time was up, is never started again."""
+    return last_phase(state) in ("starting", "baseline", "research") and state.agent.ended not in _OVER
 
 
 def open_jobs(state: RunState) -> list[JobState]:

@@ -145,7 +145,7 @@ def test_skipped_rows_come_round_again(tmp_path, skip, numbers):
         (tmp_path / name).mkdir()
     rows = [{"prompt": "q\nBox it.", "completion": str(number)} for number in range(5)]
     (tmp_path / "data" / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "trainer" / "recipe.toml").write_text("method = \"lora\"\nstart_from = \"base\"\n")
+    (tmp_path / "trainer" / "recipe.toml").write_text('method = "lora"\nstart_from = "base"\n')
     (tmp_path / "harness" / "main.py").write_text("")
     lab.Lab(tmp_path).write(design.Design(examples=2, skip=skip, after="m01"))
     written = (tmp_path / "data" / "train.jsonl").read_text().splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from run_kit import LiveRun, descendants, live
 from runner.record import events as ev
 from runner.record.events import Event
 from runner.record.rundir import RunDir, list_runs
+from runner.research.lease import MachineLock, machine_lock
 
 RUNNER = ""
 TRAINER = "/in/trainer/train.py"
@@ -41,11 +43,23 @@ def strike(run: LiveRun, victim: str) -> None:
     run.kill(*pids)
 
 
+def in_use() -> MachineLock:
+    """The lock of this machine, held by the test."""
+    return asyncio.run(machine_lock("cpu", wait=True, on_wait=print, owner="a test"))
+
+
 def suffer(kills: Sequence[Kill], words: Sequence[str], runs: Path, said: Callable[[str], None] = print) -> RunDir:
-    """Start the run ``words`` and carry it through all ``kills`` to its end, which must be a good one."""
+    """Start the run ``words`` and carry it through all ``kills`` to its end, which must be a good one.
+
+    Each `runner resume` finds the machine in use: a run that waits is still in the phase that it was in.
+    """
     pending, seen = list(kills), 0
     while True:
+        busy = in_use() if words[0] == "resume" else None
         with live(*words, runs=runs) as run:
+            if busy is not None:
+                seen = run.wait_for(Kill(RUNNER, ev.PhaseChanged, "waiting").due, after=seen).seq
+                busy.release()
             while pending:
                 kill = pending.pop(0)
                 event = run.wait_for(kill.due, after=seen)

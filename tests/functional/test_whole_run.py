@@ -162,6 +162,8 @@ def ended_all_the_same(run: RunDir) -> RunState:
     assert verify(run.journal_file).ok
     assert state.finished is not None and state.finished.status == "ok"
     one_hidden_test(run, state)
+    kinds = [event.payload.kind for event in read(run.journal_file)]
+    assert "agent_started" not in kinds[kinds.index("hidden_claimed") :], "an agent lived after the hidden test began"
     return state
 
 

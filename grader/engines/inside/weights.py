@@ -16,7 +16,7 @@ import torch  # type: ignore[import-not-found]
 from safetensors.torch import load_file  # type: ignore[import-not-found]
 from transformers import AutoModelForCausalLM  # type: ignore[import-not-found]
 
-from . import attention
+from . import attention, linear
 
 _LORA_PREFIX = "base_model.model."
 _UNDERSTOOD = {
@@ -48,6 +48,8 @@ class Weights:
             use_safetensors=True,
             trust_remote_code=False,
         ).eval()
+        if device == "cpu" and dtype == "float32":
+            linear.turn_wide(self.model)
         self._live = self._by_name()
         self._pristine = {name: tensor.detach().clone() for name, tensor in self._live.items()}
         self._device = device

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from design import Design
 
 PROBE = 320
+SMALL_PROBE = 256  # of a large base: what a training of it takes is not known yet
 SIZES = (320, 640, 1280)
 SHARE = 0.025
 FEW = 6
@@ -16,8 +17,9 @@ RESERVE_S = 5.0
 class Clock:
     """Learns from what trainings and validations took; ``left`` asks the desk for the seconds that remain."""
 
-    def __init__(self, budget: float, left: Callable[[], float]) -> None:
+    def __init__(self, budget: float, left: Callable[[], float], probe: int = PROBE) -> None:
         self.left = left
+        self.probe = probe  # examples of a training that is not known to fit more
         self.budget = budget
         self.rate = 0.0  # examples a second, each pass over one counted, the start of a training included
         self.validate_s = 0.0
@@ -29,7 +31,7 @@ class Clock:
     def examples(self, design: Design) -> int:
         """How many examples a training may have so that all its passes take a fixed share of the whole budget."""
         fitting = [size for size in SIZES if size * design.passes <= self.rate * SHARE * self.budget]
-        return fitting[-1] if fitting else PROBE
+        return fitting[-1] if fitting else self.probe
 
     def train_s(self, design: Design) -> float:
         """Seconds that a training of this design will take; 0 as long as there was none to learn from."""

@@ -21,6 +21,7 @@ class Design:
     learning_rate: float = 1.0
     epochs: float = 0.0
     method: str = ""
+    batch: int = 0
     steps: int = 0
     after: str = ""
     merge: tuple[str, ...] = ()
@@ -45,6 +46,7 @@ COMPONENT = {
     "learning_rate": "trainer",
     "epochs": "trainer",
     "method": "trainer",
+    "batch": "trainer",
     "steps": "trainer",
     "after": "trainer",
     "merge": "trainer",
@@ -93,12 +95,15 @@ MENU = (
 
 SIZES = ("examples", "steps")
 LARGE_BYTES = 100_000_000
+SMALLER_BATCH = Move("smaller-batch", (("batch", 8),), "few rows will be seen: smaller batches make more steps of them")
 
 
 def menu_for(base_bytes: int) -> tuple[Move, ...]:
     """The moves for a base model whose files have so many bytes. The trainer's README: all weights are for models of a
     few million parameters, adapters for those from about 100 million up."""
-    return tuple(replace(move, bold=move.bold or (move.name == FULL and base_bytes > LARGE_BYTES)) for move in MENU)
+    if base_bytes <= LARGE_BYTES:
+        return MENU
+    return (*(replace(move, bold=move.bold or move.name == FULL) for move in MENU), SMALLER_BATCH)
 
 
 def merging(first: str, second: str) -> Move:
@@ -124,7 +129,7 @@ def sized(design: Design, examples: int, batch: int) -> Design:
     """The design bounded to ``examples``, through the component that it edits anyway: data if it can, else trainer."""
     if "data" in changed(Design(), design):
         return replace(design, examples=examples)
-    return replace(design, steps=max(1, int(examples * design.passes) // batch))
+    return replace(design, steps=max(1, int(examples * design.passes) // (design.batch or batch)))
 
 
 def changed(before: Design, after: Design) -> tuple[str, ...]:

@@ -101,6 +101,8 @@ class Lab:
             text = _with(text, "learning_rate", f"{rate:.6g}")
         if design.epochs:
             text = _with(text, "epochs", f"{design.epochs:.6g}")
+        if design.batch:
+            text = _with(text, "batch_size", str(design.batch))
         if design.steps:
             text = _with(text, "max_steps", str(design.steps))
         if design.after:

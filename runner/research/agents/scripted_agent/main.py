@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from clock import Clock
+from clock import PROBE, SMALL_PROBE, Clock
+from design import LARGE_BYTES
 from lab import ROOT, Lab, Refused, say, vibe
 from memory import Memory
 from search import Search
@@ -31,7 +32,8 @@ def main() -> int:
         if memory.known:
             say(f"started again: {len(memory)} answers are known, I go on from there")
         first, _ = memory.once(["budget"], lambda: {"left_s": seconds_left()})
-        best = Search(lab, Clock(first["left_s"], seconds_left), memory, args.seed).run()
+        clock = Clock(first["left_s"], seconds_left, SMALL_PROBE if lab.base_bytes > LARGE_BYTES else PROBE)
+        best = Search(lab, clock, memory, args.seed).run()
         say(f"select {best.candidate} with {best.score:.1%} on validation", "select")
         vibe("select", best.candidate)
         vibe("finish")
