@@ -34,6 +34,17 @@ class SlabLayer(DynamicLayer):  # type: ignore[misc]
         self.keys, self.values = keys[:, :, :end], values[:, :, :end]
         return self.keys, self.values
 
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """One row becomes ``repeats`` rows, in buffers of their own."""
+        if self._slabs is None:
+            return
+        end = self.get_seq_length()
+        wide = tuple(slab.new_empty((len(slab) * repeats, *slab.shape[1:])) for slab in self._slabs)
+        for old, new in zip(self._slabs, wide, strict=True):
+            new[:, :, :end] = old[:, :, :end].repeat_interleave(repeats, dim=0)
+        keys, values = self._slabs = wide
+        self.keys, self.values = keys[:, :, :end], values[:, :, :end]
+
     def batch_select_indices(self, indices: Any) -> None:
         """Keep the rows ``indices`` (rising): they move to the front of the buffers."""
         if self._slabs is None:
@@ -51,3 +62,9 @@ def slab_cache(cache: Any, room: int) -> Any:
         return cache
     cache.layers = [SlabLayer(room) if type(x) is DynamicLayer else x for x in cache.layers]
     return cache
+
+
+def plain(cache: Any) -> bool:
+    """Whether every layer looks at all tokens, by their mask alone: only then may padding stand in the middle."""
+    layers = getattr(cache, "layers", ())
+    return bool(layers) and all(isinstance(x, SlabLayer) for x in layers)

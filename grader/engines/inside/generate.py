@@ -13,7 +13,10 @@ from typing import Any
 import torch  # type: ignore[import-not-found]
 from transformers import DynamicCache  # type: ignore[import-not-found]
 
-from .cache import slab_cache
+from .cache import plain, slab_cache
+
+WORTH_SHARING = 8
+"""Tokens; fewer cost less than a pass of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +89,17 @@ class Generator:
 
     def _decode(self, live: list[_Live], done: list[Written]) -> None:
         device = self.model.device
-        ids, mask = self._left_padded([x.row.tokens for x in live])
-        room = mask.shape[1] + max(x.row.max_tokens for x in live)
-        positions = (mask.cumsum(-1) - 1).clamp_min(0)
+        prompts = [x.row.tokens for x in live]
+        room = max(map(len, prompts)) + max(x.row.max_tokens for x in live)
         cache = slab_cache(DynamicCache(config=self.model.config), room)
+        common = shared(prompts) if plain(cache) else 0
+        ids, mask = self._left_padded([prompt[common:] for prompt in prompts])
+        mask = torch.cat([mask.new_ones((len(live), common)), mask], dim=1)
+        positions = (mask.cumsum(-1) - 1).clamp_min(0)[:, common:]
+        if common:
+            first = torch.tensor([prompts[0][:common]], device=device)
+            self.model(input_ids=first, past_key_values=cache, logits_to_keep=1, use_cache=True)
+            cache.batch_repeat_interleave(len(live))
         while True:
             out = self.model(
                 input_ids=ids.to(device),
@@ -145,6 +155,17 @@ class Generator:
         text: str = self.tokenizer.decode(x.new, skip_special_tokens=True)
         hits = [text.index(s) + len(s) for s in x.row.stop if s in text]
         return Written(text[: min(hits)] if hits else text, x.reason, len(x.new))
+
+
+def shared(prompts: Sequence[Sequence[int]]) -> int:
+    """How many tokens all prompts begin with (a system prompt, examples, tools): those are computed once for all.
+
+    At least one token of each prompt is left, whose logits are the row's own; 0 where it would not pay.
+    """
+    low, high = min(prompts), max(prompts)
+    most = min(map(len, prompts)) - 1
+    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), most)
+    return min(same, most) if len(prompts) > 1 and same >= WORTH_SHARING else 0
 
 
 def pick_one(logits: Any, row: Row, draw: Any, new: Sequence[int]) -> int:

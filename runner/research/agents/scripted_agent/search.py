@@ -124,7 +124,7 @@ class Search:
             yield from sorted(usable, key=lambda lead: (lead[-1].bold, self.cost(lead)))
         yield from self.merges()
         yield from self.practice()
-        yield from ((move,) for move in self.menu if move.name not in harmful)
+        yield from ((move,) for move in self.menu if move.name not in harmful and not self.mended(move))
         neutral = [move for move in self.standing.neutral if move.name not in harmful]
         yield from itertools.combinations(neutral, 2)
         yield from itertools.combinations(neutral, 3)
@@ -137,6 +137,10 @@ class Search:
         peers = [n for n in self.nodes if n.model not in ("m00", self.best.model) and n.score > floor]
         if peers:
             yield (merging(self.best.model, max(peers, key=lambda node: node.score).model),)
+
+    def mended(self, move: Move) -> bool:
+        """The move answers a fault that the best system no longer shows."""
+        return self.improved and bool(move.mends) and move.mends not in self.wanted
 
     def practice(self) -> Iterator[Moves]:
         """The best model, trained on with rows that it has not seen: it has learned what it does, not yet how often."""
@@ -213,7 +217,7 @@ class Search:
         if p < NOISE_P and difference > 0:
             say(f"{verdict}: keep")
             self.best, self.since_best, self.improved = node, 0, True
-            self.standing = Standing()
+            self.standing, self.wanted = Standing(), faults(FEEDBACK / node.candidate).mostly
             vibe("select", node.candidate)
             self.follow((), node)
             return
