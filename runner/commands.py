@@ -50,6 +50,7 @@ def flags_of(args: argparse.Namespace) -> Flags:
         agent=args.agent,
         agent_model=args.agent_model,
         reasoning_effort=args.reasoning_effort,
+        teacher_model=args.teacher_model,
         scope=args.scope,
         seed=args.seed,
         samples=args.samples,

@@ -86,6 +86,15 @@ MENU = (
     Move("epochs", (("epochs", 3.0),), "see each example three times"),
 )
 
+RECIPE_KEYS = {
+    "learning_rate": "learning_rate",
+    "epochs": "epochs",
+    "method": "method",
+    "steps": "max_steps",
+    "merge": "method",
+}
+"""The key of the recipe that a decision about the trainer sets."""
+
 SIZES = ("examples", "steps")
 LARGE_BYTES = 100_000_000
 
@@ -94,6 +103,15 @@ def menu_for(base_bytes: int) -> tuple[Move, ...]:
     """The moves for a base model whose files have so many bytes. The trainer's README: all weights are for models of a
     few million parameters, adapters for those from about 100 million up."""
     return tuple(replace(move, bold=move.bold or (move.name == FULL and base_bytes > LARGE_BYTES)) for move in MENU)
+
+
+def permitted(move: Move, writable: tuple[str, ...], recipe: tuple[str, ...] | None) -> bool:
+    """May this move be made: its component is writable, and where only some keys of the recipe may be set, its keys
+    are among them. ``recipe`` None: the whole trainer is the agent's."""
+    if move.component not in writable:
+        return False
+    keys = {RECIPE_KEYS[name] for name, _ in move.change if name in RECIPE_KEYS}
+    return recipe is None or keys <= set(recipe)
 
 
 def merging(first: str, second: str) -> Move:

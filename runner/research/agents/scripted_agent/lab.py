@@ -31,7 +31,9 @@ def say(text: str, tool: str = "") -> None:
 class Lab:
     """What can be edited here, and how a design becomes files."""
 
-    def __init__(self) -> None:
+    def __init__(self, recipe: tuple[str, ...] | None = None) -> None:
+        """``recipe``: the keys of the recipe that may be set where nothing else of the trainer may; None: all of it."""
+        self.recipe = recipe
         if not KEPT.exists():
             for name in COMPONENTS:
                 shutil.copytree(ROOT / name, KEPT / name)
