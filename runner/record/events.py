@@ -179,7 +179,7 @@ class TrainFinished(Frozen):
 
 
 class Taught(Frozen):
-    """Of a training's data: the teacher whose ``samples`` the agent had, and how many ``rows`` hold a reply as it was."""
+    """A training's data: the teacher whose ``samples`` the agent had, and how many ``rows`` hold a reply as it was."""
 
     teacher: str
     samples: tuple[str, ...]
