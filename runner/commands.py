@@ -225,7 +225,8 @@ def _dry_run(config: RunConfig, as_json: bool) -> int:
     sys.stdout.write(config.to_toml())
     scope = " + ".join(config.scope)
     print(
-        f"\n# would run: agent {config.agent} on {config.task}/{config.problems}, model {config.model}, scope {scope}"
+        f"\n# would run: agent {config.agent} on {config.task}/{config.problems}, model {config.model}, scope {scope}, "
+        f"protocol {config.protocol}"
     )
     print(f"# digest {config.digest()}")
     return 0
