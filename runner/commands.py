@@ -272,7 +272,7 @@ def _leave_root(config: RunConfig | None, runs: Path, argv: Sequence[str]) -> No
         files = (config.validation_file, config.hidden_file, *config.source_files, config.base_dir, config.model_env)
         keep = [Path(path) for path in (*files, *config.agent_files) if path]
         keep.append(places.home() / "agents")
-        if config.llm is not None and config.llm.key_file is not None:
-            keep.append(Path(config.llm.key_file))
+        keys = [where.key_file for where in (config.llm, config.teacher) if where is not None]
+        keep += [Path(key) for key in keys if key is not None]
     keep += [Path(word) for word in sys.argv[1:] if word.startswith("/") and Path(word).exists()]
     privilege.enter(keep, [runs], argv)

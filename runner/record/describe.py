@@ -55,6 +55,7 @@ __all__ = [
     "signed",
     "size_text",
     "split_text",
+    "taught_text",
     "tokens",
     "tone",
     "waiting_share",
@@ -255,7 +256,7 @@ def _tick(said: ev.BudgetTick, state: RunState) -> str:
     limits = state.run.budget if state.run else None
     wall = f"{duration(said.wall_s)} of {duration(limits.wall_s)}" if limits else duration(said.wall_s)
     parts = [wall, split_text(said.split)]
-    if said.llm is not None or said.tokens:
+    if said.llm is not None or said.teacher is not None or said.tokens:
         limit = limits.tokens if limits else None
         parts.append(f"tokens {tokens(said.tokens)}" + (f" of {tokens(limit)}" if limit is not None else ""))
         known = limits.money if limits else None

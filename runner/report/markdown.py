@@ -19,6 +19,7 @@ from runner.record.describe import (
     percent,
     score_text,
     share,
+    taught_text,
     tokens,
 )
 from runner.record.events import Split
@@ -222,7 +223,21 @@ def _cost(state: RunState, merit: Merit) -> Iterator[str]:
     yield ""
     yield f"- wall time {duration(state.budget.wall_s)}{limit}; waiting {percent(merit.waiting_share)}"
     yield f"- tokens {tokens(state.budget.tokens)}; money {money(state.budget.money)}"
+    yield from _teacher(state)
     yield f"- resumes: {count(state.head.resumes)}; time away, not charged: {duration(state.head.gap_s)}"
+
+
+def _teacher(state: RunState) -> Iterator[str]:
+    """What a teacher gave, and which models came of data that holds its words."""
+    name = state.run.teacher if state.run else None
+    if not name:
+        return
+    used = state.budget.teacher
+    calls = f"{count(used.calls)} calls, {tokens(used.output)} tokens" if used else "not asked"
+    yield f"- teacher {escape(name, 60)}: {calls}"
+    for model in state.models.values():
+        if model.made.taught is not None:
+            yield f"- {escape(model.id, 20)}{escape(taught_text(model.made.taught), 300)}"
 
 
 def _noticed(state: RunState) -> list[str]:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from journal_samples import model
 from report_kit import Made, a_good_run, flags
 
 from runner import views
@@ -46,7 +47,9 @@ def a_search(root: Path, *, same: bool = False, seed: int = 0) -> RunDir:
     made.payloads.append(ev.TrainFinished(job="j091", status="failed", seconds=3.0, error="the trainer ended with 2"))
     made.payloads.append(ev.TrainFinished(job="j092", status="cut", seconds=3.0))  # no attempt
     made.validate(flags("1" * 5 + "0" * 15), "data")
-    made.tick(money=1.25)
+    taught = ev.Taught(teacher="wise-1", samples=("s001",), rows=12, of=300)
+    made.payloads.append(model("m01", "j001", "m00").model_copy(update={"taught": taught}))
+    made.tick(money=1.25, teacher=ev.LlmUse(calls=40, output=900))
     made.finish("c02", flags("1" * 3 + "0" * 27), flags("1" * 12 + "0" * 18))
     return made.write()
 
@@ -70,6 +73,7 @@ def test_selection_and_official_are_kept_apart_in_card_report_status_and_json(tm
     assert "hidden" not in told and "validation" not in told
     text = markdown(state, tell(run, state))
     assert "| selection | official test |" in text and "SELECTION" in text and "OFFICIAL" in text
+    assert "teacher wise-1: 40 calls" in text.replace("&#45;", "-") and "12 of 300 rows hold its words" in text
     assert "invalid attempt 1" in text and "method was changed" in text
     report = build(state).model_dump(mode="json")
     assert report["protocol"] == "rsibench-data" and report["official"]["seed"] == 99
