@@ -20,6 +20,7 @@ from runner.research.llm.protocol import Limits, Style
 
 MAX_REPLIES = 50_000
 _REPLY_CHARS = 1 << 20
+_ALL_CHARS = 128 << 20
 _ERROR_BYTES = 64 << 10
 _SPENT = 429
 _PATHS: dict[Style, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
@@ -53,6 +54,7 @@ class Lesson:
     failed: int = 0
     error: str = ""
     spent: bool = False
+    chars: int = 0
 
     def lines(self) -> bytes:
         """The rows in the order of the prompts, whatever order they came in."""
@@ -82,6 +84,9 @@ async def learn(teacher: Teacher, wanted: Wanted, lesson: Lesson, on_reply: Call
                 lesson.spent = lesson.spent or said.spent
             else:
                 lesson.rows[index, sample] = {"prompt": index, "sample": sample, **said, "teacher": teacher.model}
+                lesson.chars += len(said["text"])
+                if lesson.chars > _ALL_CHARS:
+                    lesson.spent, lesson.error = True, lesson.error or "more text than one file may hold: ask for less"
             on_reply(len(lesson.rows), total)
 
         asks = [asyncio.create_task(one(i, k)) for i in range(len(wanted.prompts)) for k in range(wanted.n)]
