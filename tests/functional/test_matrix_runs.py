@@ -34,7 +34,7 @@ def plan(folder: Path) -> Path:
     file = folder / "matrix.toml"
     file.write_text(
         'scopes = ["data", "data+trainer+harness"]\nseeds = [0, 1, 2]\n'
-        f'[run]\nproblems = "mini"\nmodel = "tiny"\nprofile = "laptop"\nbudget = "30s"\nset = {sets!r}\n'
+        f'[run]\nproblems = "mini"\nmodel = "tiny"\nprofile = "laptop"\nbudget = "60s"\nset = {sets!r}\n'
     )
     return file
 

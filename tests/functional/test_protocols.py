@@ -85,7 +85,7 @@ def small(runs: Path) -> list[str]:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_whole_run_of_the_scripted_agent(tmp_path: Path) -> None:
-    words = ("--task", "aime", "--profile", "laptop", "--protocol", "rsibench-data", "--budget", "90s", "--seed", "1")
+    words = ("--task", "aime", "--profile", "laptop", "--protocol", "rsibench-data", "--budget", "3m", "--seed", "1")
     done = command(*words, *small(tmp_path), runs=tmp_path, timeout=800)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     assert "official Δ_test" in done.stdout and "selection" in done.stdout
