@@ -109,7 +109,8 @@ class EngineConfig(Frozen):
 
 
 class GraderSetup(Frozen):
-    """The first request. Paths are host paths; ``hidden`` is opened by the vault alone."""
+    """The first request. Paths are host paths; ``hidden`` is opened by the vault alone. ``hidden_seed``: the seed of
+    the hidden test's draws, where it is not that of the evaluations."""
 
     op: Literal["setup"] = "setup"
     id: str
@@ -119,6 +120,7 @@ class GraderSetup(Frozen):
     hidden: str | None
     samples: int
     seed: int
+    hidden_seed: int | None = None
     decoding: Decoding
     limits: ProblemLimits
     engine: EngineConfig
@@ -278,11 +280,13 @@ class Reply(Frozen):
 
 
 class SetupResult(Frozen):
-    """``result`` of setup. ``overlap``: do validation and hidden share a problem (exact or normalised text)?"""
+    """``result`` of setup. ``overlap``: do validation and hidden share a problem (exact or normalised text)?
+    ``same``: they are the same problems, every one of both."""
 
     validation: SplitInfo
     hidden: SplitInfo
     overlap: bool
+    same: bool = False
     engine: str
     weak: tuple[str, ...]
 

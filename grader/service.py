@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -100,6 +101,7 @@ class Service:
             validation=self._opened.validation,
             hidden=self._opened.hidden,
             overlap=self._opened.overlap,
+            same=self._opened.same,
             engine=self._engine_name,
             weak=() if limits.backend().hard else ("cgroup",),
         )
@@ -186,8 +188,9 @@ class Service:
             harness_dir=Path(request.initial_harness_dir),
             out_dir=sealed / "hidden" / "initial",
         )
+        seed = self._setup.hidden_seed
         parts = hidden.HiddenParts(
-            rules=self._rules,
+            rules=self._rules if seed is None else replace(self._rules, seed=seed),
             split=split,
             selected=selected,
             initial=initial,

@@ -85,6 +85,7 @@ class Vault:
             "validation": info.model_dump(),
             "hidden": self._hidden.model_dump(),
             "overlap": shares_a_problem(list(validation.values()), list(hidden.values())),
+            "same": same_problems(list(validation.values()), list(hidden.values())),
         }
 
     def ids(self, split: SplitName) -> list[str]:
@@ -181,6 +182,12 @@ def shares_a_problem(first: Sequence[Problem], second: Sequence[Problem]) -> boo
         {form(problem.question) for problem in first} & {form(problem.question) for problem in second}
         for form in (str, _normalised)
     )
+
+
+def same_problems(first: Sequence[Problem], second: Sequence[Problem]) -> bool:
+    """Whether both hold the same questions with the same answers, in whatever order."""
+    both = [sorted((_normalised(problem.question), problem.gold) for problem in part) for part in (first, second)]
+    return both[0] == both[1]
 
 
 def _normalised(text: str) -> str:

@@ -43,11 +43,13 @@ _TOO_BIG = Verdict(reward=0.0, reason="answer_too_big")
 
 
 class Opened(Frozen):
-    """What the vault tells of the problem files when it opens. ``overlap``: the splits share a problem."""
+    """What the vault tells of the problem files when it opens. ``overlap``: the splits share a problem;
+    ``same``: they are the same problems."""
 
     validation: SplitInfo
     hidden: SplitInfo
     overlap: bool
+    same: bool
 
 
 @dataclass(slots=True)

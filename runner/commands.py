@@ -50,6 +50,7 @@ def flags_of(args: argparse.Namespace) -> Flags:
         agent=args.agent,
         agent_model=args.agent_model,
         reasoning_effort=args.reasoning_effort,
+        teacher_model=args.teacher_model,
         scope=args.scope,
         seed=args.seed,
         samples=args.samples,
@@ -224,7 +225,8 @@ def _dry_run(config: RunConfig, as_json: bool) -> int:
     sys.stdout.write(config.to_toml())
     scope = " + ".join(config.scope)
     print(
-        f"\n# would run: agent {config.agent} on {config.task}/{config.problems}, model {config.model}, scope {scope}"
+        f"\n# would run: agent {config.agent} on {config.task}/{config.problems}, model {config.model}, scope {scope}, "
+        f"protocol {config.protocol}"
     )
     print(f"# digest {config.digest()}")
     return 0
@@ -270,7 +272,7 @@ def _leave_root(config: RunConfig | None, runs: Path, argv: Sequence[str]) -> No
         files = (config.validation_file, config.hidden_file, *config.source_files, config.base_dir, config.model_env)
         keep = [Path(path) for path in (*files, *config.agent_files) if path]
         keep.append(places.home() / "agents")
-        if config.llm is not None and config.llm.key_file is not None:
-            keep.append(Path(config.llm.key_file))
+        keys = [where.key_file for where in (config.llm, config.teacher) if where is not None]
+        keep += [Path(key) for key in keys if key is not None]
     keep += [Path(word) for word in sys.argv[1:] if word.startswith("/") and Path(word).exists()]
     privilege.enter(keep, [runs], argv)

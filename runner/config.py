@@ -56,8 +56,16 @@ class LlmConfig(Frozen):
     idle_s: Annotated[float, Field(gt=0)] = 7200.0
 
 
+ProtocolName = Literal["vibetraining", "rsibench-data"]
+
+
 class RunConfig(Frozen):
-    """Everything that decides a run. Equal configurations have equal digests. Paths are absolute host paths."""
+    """Everything that decides a run. Equal configurations have equal digests. Paths are absolute host paths.
+
+    ``recipe_fields``: keys of the trainer's recipe that may be set although the trainer is out of scope.
+    ``official_seed``: the draws of the one hidden test, where they are a stream of their own. ``teacher_model`` is
+    reached by `vibe sample --teacher`, at ``teacher``.
+    """
 
     task: str
     problems: str
@@ -80,13 +88,22 @@ class RunConfig(Frozen):
     engine: EngineConfig
     budget: BudgetLimits
     profile: Literal["laptop", "workstation"]
-    protocol: Literal["vibetraining"] = "vibetraining"
+    protocol: ProtocolName = "vibetraining"
+    recipe_fields: tuple[str, ...] = ()
+    official_seed: Annotated[int, Field(ge=0)] | None = None
+    teacher_model: str | None = None
+    teacher: LlmConfig | None = None
     selection_policy: Literal["best_validated", "none"] = "best_validated"
     intake: IntakeSizes = IntakeSizes()
     disk_reserve: int = 1 << 30
     training_limit_s: float | None = None
     agent_resumes: Annotated[int, Field(ge=0)] = 3
     allow_weak: tuple[str, ...] = ()
+
+    @property
+    def editable(self) -> tuple[Component, ...]:
+        """The components that an agent finds writable: its scope, and the trainer where recipe fields may be set."""
+        return self.scope if not self.recipe_fields else tuple(dict.fromkeys((*self.scope, "trainer")))
 
     def digest(self) -> str:
         """sha256 over the canonical JSON of all fields."""

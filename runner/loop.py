@@ -90,6 +90,7 @@ async def co_design(run: Run) -> AgentEnded:
     researcher = make_agent(run.config, (run.rundir.path,))
     desk = Desk(run.lab, run.registry)
     async with models.serving(run) as llm, _ticking(run, llm):
+        run.lab.teacher = llm.teacher if llm else None
         run.budget.start()
         await _settle_interrupted(run)
         text = workspace.write_brief(

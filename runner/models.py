@@ -1,4 +1,4 @@
-"""The researcher's model during a run: its gateway, what it says and uses as the record and the budget take it."""
+"""The models that a run asks (the researcher's, a teacher): their gateway, and what they used, for the record."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from isolation.clean import clean_line
 from runner.config import LlmConfig, RunConfig
@@ -13,28 +14,30 @@ from runner.opening import Run
 from runner.record.events import Integrity, LlmUse, Warned
 from runner.research.agents.base import LlmAccess
 from runner.research.llm.client import LlmGateway
-from runner.research.llm.protocol import Door, Limits, Notice, Price, Totals, Upstream
+from runner.research.llm.protocol import Door, Limits, Notice, Price, Role, Totals, Upstream
+from runner.research.teacher import Teacher
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that is served: its gateway, and how the agent reaches it."""
+    """Models that are served: their gateway, how the agent reaches its own, and the desk's way to the teacher."""
 
     gateway: LlmGateway
-    access: LlmAccess
+    access: LlmAccess | None
+    teacher: Teacher | None
 
 
 @asynccontextmanager
 async def serving(run: Run) -> AsyncIterator[Model | None]:
-    """The gateway around the research phase; None where the agent has no model. Its file is the account: what a crash
+    """The gateway around the research phase; None where no model is asked. Its file is the account: what a crash
     left open is charged at the start, and the last word of the file is taken at the end."""
     config = run.config
-    if config.llm is None or config.agent_model is None:
+    doors = doors_of(config, run.runtime)
+    if not doors:
         yield None
         return
-    folder = run.runtime / "llm"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    door = door_of(config, config.llm, config.agent_model, str(folder / "llm.sock"))
+    for door in doors.values():
+        Path(door.socket).parent.mkdir(mode=0o700, exist_ok=True)
 
     def notice(said: Notice) -> None:
         detail = clean_line(said.detail, 300)
@@ -47,22 +50,47 @@ async def serving(run: Run) -> AsyncIterator[Model | None]:
         use = LlmUse(
             calls=totals.calls, refused=totals.refused, estimated=totals.estimated, **totals.tokens.model_dump()
         )
-        run.budget.account(use, totals.money)
+        run.budget.account(use, totals.money, totals.role)
 
-    gateway = LlmGateway((door,), run.rundir.logs / "llm.jsonl", run.rundir.log("llm"), notice, used)
+    gateway = LlmGateway(tuple(doors.values()), run.rundir.logs / "llm.jsonl", run.rundir.log("llm"), notice, used)
     await gateway.start()
-    token = f"worthless-{secrets.token_hex(8)}"
     try:
-        yield Model(gateway, LlmAccess(folder, door.upstream.style, config.agent_model, token, config.reasoning_effort))
+        yield Model(gateway, _access(config, doors.get("researcher")), _teacher(doors.get("teacher")))
     finally:
         await gateway.close()
 
 
-def door_of(config: RunConfig, llm: LlmConfig, model: str, socket: str) -> Door:
-    """The researcher's door, as the configuration says."""
+def _access(config: RunConfig, door: Door | None) -> LlmAccess | None:
+    if door is None:
+        return None
+    token = f"worthless-{secrets.token_hex(8)}"
+    folder = Path(door.socket).parent
+    return LlmAccess(folder, door.upstream.style, door.models[0], token, config.reasoning_effort)
+
+
+def _teacher(door: Door | None) -> Teacher | None:
+    return None if door is None else Teacher(Path(door.socket), door.models[0], door.upstream.style, door.limits)
+
+
+def doors_of(config: RunConfig, runtime: Path) -> dict[Role, Door]:
+    """The doors that the configuration asks for. Each socket has a folder of its own: the researcher's is mounted into
+    the agent's sandbox, the teacher's into none."""
+    doors: dict[Role, Door] = {}
+    budget = config.budget
+    if config.llm is not None and config.agent_model is not None:
+        limits = (budget.tokens, budget.money)
+        doors["researcher"] = _door("researcher", config.llm, config.agent_model, runtime / "llm", *limits)
+    if config.teacher is not None and config.teacher_model is not None:
+        limits = (None, budget.money)
+        doors["teacher"] = _door("teacher", config.teacher, config.teacher_model, runtime / "teacher", *limits)
+    return doors
+
+
+def _door(role: Role, llm: LlmConfig, model: str, folder: Path, tokens: int | None, money: float | None) -> Door:
+    """A role's door, as the configuration says."""
     return Door(
-        role="researcher",
-        socket=socket,
+        role=role,
+        socket=str(folder / "llm.sock"),
         models=(model,),
         upstream=Upstream(
             style=llm.style,
@@ -74,7 +102,5 @@ def door_of(config: RunConfig, llm: LlmConfig, model: str, socket: str) -> Door:
             idle_s=llm.idle_s,
         ),
         price=llm.prices.get(model, Price()),
-        limits=Limits(
-            tokens=config.budget.tokens, money=config.budget.money, streams=llm.streams, max_output=llm.max_output
-        ),
+        limits=Limits(tokens=tokens, money=money, streams=llm.streams, max_output=llm.max_output),
     )

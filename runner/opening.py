@@ -17,6 +17,7 @@ from grader.errors import GraderError
 from grader.protocol import GraderSetup, Noticed
 from isolation import probe
 from isolation.problem import SandboxError
+from runner import protocols
 from runner.config import RunConfig
 from runner.plain import PlainPrinter
 from runner.record.events import Integrity, IsolationChecked, PhaseChanged, RunStarted, TaskLoaded, Warned
@@ -80,6 +81,9 @@ def start_event(config: RunConfig, rundir: RunDir) -> RunStarted:
         boot_id=boot_id(),
         version=program_version(),
         comparable=comparable,
+        official_seed=config.official_seed,
+        recipe_fields=config.recipe_fields,
+        teacher=config.teacher_model,
     )
 
 
@@ -124,6 +128,7 @@ def _setup(config: RunConfig, rundir: RunDir, runtime: Path) -> GraderSetup:
         hidden=config.hidden_file,
         samples=config.samples,
         seed=config.seed,
+        hidden_seed=config.official_seed,
         decoding=config.decoding,
         limits=config.limits,
         engine=config.engine,
@@ -137,14 +142,14 @@ def _setup(config: RunConfig, rundir: RunDir, runtime: Path) -> GraderSetup:
     )
 
 
-async def _open_grader(run_journal: Journal, grader: SteadyGrader) -> int:
+async def _open_grader(run_journal: Journal, grader: SteadyGrader, protocol: str) -> int:
     """Start the grader, journal what it loaded, refuse splits that overlap; the number of validation problems."""
     loaded = await grader.start()
-    if loaded.overlap:
+    if loaded.overlap and not (loaded.same and protocols.allows_same(protocol)):
         raise TaskError(
             "validation and hidden share a problem", where="the splits", do="Use two files without a common problem"
         )
-    event = TaskLoaded(validation=loaded.validation, hidden=loaded.hidden, engine=loaded.engine)
+    event = TaskLoaded(validation=loaded.validation, hidden=loaded.hidden, engine=loaded.engine, same=loaded.same)
     before = run_journal.state.head.task
     if before is not None and (before.validation, before.hidden) != (event.validation, event.hidden):
         raise GraderError("the problems changed since the run began", where="the splits", do="Restore the files")
@@ -175,7 +180,7 @@ async def opened(
     grader = SteadyGrader(_setup(config, rundir, runtime), rundir.log("grader"), notice)
     try:
         await check_walls(journal, config.allow_weak)
-        problems = await _open_grader(journal, grader)
+        problems = await _open_grader(journal, grader, config.protocol)
         lab = Lab(
             config=config,
             rundir=rundir,
@@ -186,6 +191,7 @@ async def opened(
             runtime=runtime,
             memory=plan_memory(machine_memory(), _ENGINE_BYTES),
             problems=problems,
+            official_is_selection=journal.state.head.task is not None and journal.state.head.task.same,
         )
         workspace.prepare(lab, lambda folder: _lay_out(config, rundir, folder))
         yield Run(config, rundir, journal, budget, grader, lab, Registry.of(journal), runtime, resumed)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import tomli
 from pydantic import ValidationError
 
-from runner import places
+from runner import places, protocols
 from runner.config import ConfigError, RunConfig
 from runner.research.agents.options import check_agent, complete_agent
 from runner.words import did_you_mean
@@ -39,6 +39,7 @@ class Flags:
     agent: str | None = None
     agent_model: str | None = None
     reasoning_effort: str | None = None
+    teacher_model: str | None = None
     scope: str | None = None
     seed: int | None = None
     samples: int | None = None
@@ -177,7 +178,8 @@ def _defaults(task: TaskSpec, flags: Flags, merged: Mapping[str, Any]) -> dict[s
     if profile == "laptop" and chosen.spec.laptop is not None:
         decoding |= chosen.spec.laptop.decoding
         limits |= chosen.spec.laptop.limits
-    return {
+    protocol = protocols.named(str(merged.get("protocol", "vibetraining")))
+    values: dict[str, Any] = {
         "task": task.name,
         "problems": chosen.name,
         "validation_file": chosen.validation,
@@ -196,6 +198,7 @@ def _defaults(task: TaskSpec, flags: Flags, merged: Mapping[str, Any]) -> dict[s
         "budget": {"wall_s": task.budgets[profile]},
         "profile": profile,
     }
+    return values | protocols.defaults(protocol)
 
 
 def _overrides(flags: Flags) -> dict[str, Any]:
@@ -207,6 +210,7 @@ def _overrides(flags: Flags) -> dict[str, Any]:
         "seed": flags.seed,
         "samples": flags.samples,
         "protocol": flags.protocol,
+        "teacher_model": flags.teacher_model,
     }
     over.update({key: value for key, value in simple.items() if value is not None})
     if flags.policy is not None:
@@ -265,13 +269,18 @@ def resolve(flags: Flags) -> RunConfig:
     if not name:
         raise ConfigError("no task", where="--task", do=f"Name one: {', '.join(registry.names())}")
     over = _overrides(flags)
-    chosen_earlier = {key: over[key] for key in ("problems", "model", "hidden", "profile") if key in over}
-    values = _defaults(registry.load_spec(str(name)), flags, table | chosen_earlier)
+    chosen_earlier = {key: over[key] for key in ("problems", "model", "hidden", "profile", "protocol") if key in over}
+    spec = registry.load_spec(str(name))
+    values = _defaults(spec, flags, table | chosen_earlier)
     _shape(table)
     _merge(values, {key: value for key, value in table.items() if key not in ("problems", "hidden", "model", "task")})
     _merge(values, {key: value for key, value in over.items() if key not in ("problems", "hidden", "model")})
     _shape(values)
+    if isinstance(values["budget"], dict):
+        values["budget"] = {key: value for key, value in values["budget"].items() if value != "none"}
     complete_agent(values)
+    protocols.complete(values, spec)
     config = _checked(values)
     check_agent(config)
+    protocols.check(config)
     return config

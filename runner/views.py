@@ -13,6 +13,7 @@ from runner.record.fold import fold
 from runner.record.follow import Follower
 from runner.record.journal import load
 from runner.record.liveness import Liveness, liveness
+from runner.record.naming import names
 from runner.record.rundir import RunDir, list_runs
 from runner.record.state import RunState, valid
 from runner.report.card import card
@@ -120,6 +121,7 @@ def _row(run: RunDir) -> dict[str, Any]:
         "agent": foreign(state.run.agent, 20) if state.run else None,
         "base": state.initial.score if state.initial else None,
         "best": best.score if best else None,
+        "counted": names(state).counted,
         "hidden_delta": state.hidden.delta.value if state.hidden else None,
         "validations": len(valid(state, initial=False)),
         "wall_s": state.budget.wall_s,
@@ -150,7 +152,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         row["agent"] or "–",
         percent(row["base"]),
         percent(row["best"]),
-        delta_text(row["hidden_delta"]),
+        delta_text(row["hidden_delta"]) + ("" if row["counted"] == "hidden" else f" ({row['counted']})"),
         str(row["validations"]),
         duration(row["wall_s"]) + (f" / {duration(limit)}" if limit is not None else ""),
     )

@@ -25,7 +25,7 @@ from runner.report.board_views import as_text  # noqa: E402
 from runner.report.gather import chosen_runs, summaries  # noqa: E402
 from runner.report.leaderboard import boards, means  # noqa: E402
 from runner.report.publish import publish  # noqa: E402
-from runner.report.searches import searches, settings_of  # noqa: E402
+from runner.report.searches import tables  # noqa: E402
 
 
 def peak() -> float:
@@ -64,7 +64,7 @@ def main() -> None:
             before = clocks()
             found = list(summaries(chosen_runs(root, [])[:count]))
             every = boards(found)
-            as_text(every, means(every), searches(settings_of(found)), [])
+            as_text(every, means(every), tables(found), [])
             told(f"leaderboard of {count} runs", *before)
         print(f"journals: {size:.0f} MB")
     if args.run:

@@ -91,12 +91,16 @@ class ProblemSet(Frozen):
 
 
 class TaskSpec(Frozen):
-    """What task.toml says: title, scope, the problem sets and the default budget (seconds) per profile."""
+    """What task.toml says: title, scope, the problem sets and the default budget (seconds) per profile.
+
+    ``recipe_fields``: the keys of the trainer's recipe.toml that an agent may set where the trainer itself is fixed.
+    """
 
     name: str
     title: str
     scope: tuple[Component, ...]
     budgets: dict[str, float]
+    recipe_fields: tuple[str, ...] = ()
     sets: dict[str, ProblemSet]
 
 

@@ -32,6 +32,7 @@ from runner.record.format import (
     tokens,
     waiting_share,
 )
+from runner.record.naming import names, names_of
 from runner.record.state import INITIAL, RunState, validation_of
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "signed",
     "size_text",
     "split_text",
+    "taught_text",
     "tokens",
     "tone",
     "waiting_share",
@@ -112,7 +114,9 @@ def _saying(hypothesis: str) -> str:
 
 def _run_started(said: ev.RunStarted, _: RunState) -> str:
     about = f"{said.task} · {said.problems} · model {said.model} · agent {said.agent} · scope {letters(said.scope)}"
-    return f"run {said.run}: {about} · seed {said.seed} · budget {duration(said.budget.wall_s)}"
+    limit = f", money {money(said.budget.money)}" if said.budget.money is not None else ""
+    rules = f" · protocol {foreign(said.protocol, 40)}" if said.protocol != "vibetraining" else ""
+    return f"run {said.run}: {about} · seed {said.seed} · budget {duration(said.budget.wall_s)}{limit}{rules}"
 
 
 def _isolation(said: ev.IsolationChecked, _: RunState) -> str:
@@ -124,8 +128,9 @@ def _isolation(said: ev.IsolationChecked, _: RunState) -> str:
     return "; ".join(parts) or "all walls hold"
 
 
-def _task_loaded(said: ev.TaskLoaded, _: RunState) -> str:
-    counts = f"{count(said.validation.count)} validation problems, {count(said.hidden.count)} hidden"
+def _task_loaded(said: ev.TaskLoaded, state: RunState) -> str:
+    called = names_of(state.run.protocol if state.run else "", same=said.same)
+    counts = f"{count(said.validation.count)} {called.seen} problems, {count(said.hidden.count)} {called.counted}"
     return f"{counts}; engine {foreign(said.engine, 60)}"
 
 
@@ -170,32 +175,51 @@ def _train_progress(said: ev.TrainProgress, _: RunState) -> str:
     return f"{said.job} training: step {count(said.step)}/{count(said.steps)}{loss}"
 
 
-def _train_finished(said: ev.TrainFinished, _: RunState) -> str:
+def _train_finished(said: ev.TrainFinished, state: RunState) -> str:
     made = f" → model {said.model}" if said.model else ""
-    return f"{said.job} training {said.status}{made} in {duration(said.seconds)}{_because(said.error)}"
+    counted = _attempt(said.job, state)
+    return f"{said.job} training {said.status}{made} in {duration(said.seconds)}{counted}{_because(said.error)}"
+
+
+def _attempt(job: str, state: RunState) -> str:
+    """Which attempt a job decided, where attempts are counted."""
+    if not names(state).counts_trainings:
+        return ""
+    mine = next((one for one in reversed(state.trials.attempts) if one.job == job), None)
+    return f" [attempt {mine.n}: {'valid' if mine.valid else 'INVALID'}]" if mine else ""
 
 
 def _model(said: ev.ModelCreated, _: RunState) -> str:
     moved = "NO CHANGE against its parent" if said.no_change else f"moved {number(said.delta_norm, 4)}"
     moved = "" if said.format == "base" else f", {moved}"
-    return f"model {said.model} ({said.format}, {size_text(said.bytes)}{moved})"
+    return f"model {said.model} ({said.format}, {size_text(said.bytes)}{moved}){taught_text(said.taught)}"
 
 
-def _validation_started(said: ev.ValidationStarted, _: RunState) -> str:
+def taught_text(taught: ev.Taught | None) -> str:
+    """What of a teacher is in a model's data, as far as it can be seen."""
+    if taught is None:
+        return ""
+    rows = "an unknown number of" if taught.rows is None else count(taught.rows)
+    of = f" of {count(taught.of)}" if taught.of is not None else ""
+    return f"; data after samples of the teacher {foreign(taught.teacher, 60)}: {rows}{of} rows hold its words"
+
+
+def _validation_started(said: ev.ValidationStarted, state: RunState) -> str:
     work = f"{count(said.problems)} problems" + (f" × {count(said.samples)} samples" if said.samples > 1 else "")
-    return f"validation of {said.candidate} starts: {work}"
+    return f"{names(state).seen} of {said.candidate} starts: {work}"
 
 
-def _validation_progress(said: ev.ValidationProgress, _: RunState) -> str:
-    return f"validation of {said.candidate}: {count(said.done)}/{count(said.total)}"
+def _validation_progress(said: ev.ValidationProgress, state: RunState) -> str:
+    return f"{names(state).seen} of {said.candidate}: {count(said.done)}/{count(said.total)}"
 
 
 def _validation_finished(said: ev.ValidationFinished, state: RunState) -> str:
+    what, counted = f"{names(state).seen} of {said.candidate}", _attempt(said.job, state)
     if said.score is None:
-        return f"validation of {said.candidate} {said.status} after {duration(said.seconds)}{_because(said.error)}"
+        return f"{what} {said.status} after {duration(said.seconds)}{counted}{_because(said.error)}"
     how = " (recorded before)" if said.repeat else " (cached)" if said.cached else f" in {duration(said.seconds)}"
     late = "" if said.status == "ok" else f" [{said.status}: does not count]"
-    return f"validation of {said.candidate}: {score_text(said.score)}{_against(said, state)}{how}{late}"
+    return f"{what}: {score_text(said.score)}{_against(said, state)}{how}{late}{counted}"
 
 
 def _against(said: ev.ValidationFinished, state: RunState) -> str:
@@ -213,8 +237,13 @@ def _p0(candidate: str) -> str:
     return "P0" if candidate == INITIAL else candidate
 
 
+def _sample_started(said: ev.SampleStarted, _: RunState) -> str:
+    return f"{said.job} asks the teacher {foreign(said.model, 60)}: {count(said.prompts)} prompts × {count(said.n)}"
+
+
 def _sample_finished(said: ev.SampleFinished, _: RunState) -> str:
-    work = f"{count(said.prompts)} prompts × {count(said.n)} with {said.model}"
+    who = f"the teacher {foreign(said.model, 60)}" if said.teacher else said.model
+    work = f"{count(said.prompts)} prompts × {count(said.n)} with {who}"
     return f"{said.job} sampling {said.status}: {work} in {duration(said.seconds)}{_because(said.error)}"
 
 
@@ -227,7 +256,7 @@ def _tick(said: ev.BudgetTick, state: RunState) -> str:
     limits = state.run.budget if state.run else None
     wall = f"{duration(said.wall_s)} of {duration(limits.wall_s)}" if limits else duration(said.wall_s)
     parts = [wall, split_text(said.split)]
-    if said.llm is not None or said.tokens:
+    if said.llm is not None or said.teacher is not None or said.tokens:
         limit = limits.tokens if limits else None
         parts.append(f"tokens {tokens(said.tokens)}" + (f" of {tokens(limit)}" if limit is not None else ""))
         known = limits.money if limits else None
@@ -258,23 +287,23 @@ def _resumed(said: ev.RunResumed, _: RunState) -> str:
 def _selected(said: ev.Selected, state: RunState) -> str:
     who = "the agent" if said.by == "agent" else f"the policy {said.policy}"
     score = validation_of(state, said.candidate)
-    known = f" (validation {score_text(score)})" if score else ""
+    known = f" ({names(state).seen} {score_text(score)})" if score else ""
     return f"{who} selects {said.candidate}{known}" + (", final" if said.final else "")
 
 
-def _claimed(said: ev.HiddenClaimed, _: RunState) -> str:
-    return f"hidden test claimed for {said.candidate}: once, and for no other"
+def _claimed(said: ev.HiddenClaimed, state: RunState) -> str:
+    return f"{names(state).test} claimed for {said.candidate}: once, and for no other"
 
 
-def _hidden_progress(said: ev.HiddenProgress, _: RunState) -> str:
+def _hidden_progress(said: ev.HiddenProgress, state: RunState) -> str:
     note = f" {foreign(said.note, 60)}" if said.note else ""
-    return f"hidden test{note}: {count(said.done)}/{count(said.total)}"
+    return f"{names(state).test}{note}: {count(said.done)}/{count(said.total)}"
 
 
-def _hidden_finished(said: ev.HiddenFinished, _: RunState) -> str:
+def _hidden_finished(said: ev.HiddenFinished, state: RunState) -> str:
     crash = " (the candidate crashed the engine)" if said.status == "candidate_crash" else ""
     scores = f"P0 {score_text(said.initial)}, {said.candidate} {score_text(said.selected)}"
-    return f"hidden test: {scores}, Δ_test {delta_text(said.delta)}{crash}"
+    return f"{names(state).test}: {scores}, Δ_test {delta_text(said.delta)}{crash}"
 
 
 def _finished(said: ev.RunFinished, _: RunState) -> str:
@@ -303,6 +332,7 @@ _WORDS: dict[type, Callable[[Any, RunState], str]] = {
     ev.ValidationStarted: _validation_started,
     ev.ValidationProgress: _validation_progress,
     ev.ValidationFinished: _validation_finished,
+    ev.SampleStarted: _sample_started,
     ev.SampleFinished: _sample_finished,
     ev.LeaseChanged: _lease,
     ev.BudgetTick: _tick,

@@ -12,9 +12,21 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from grader.protocol import Delta, ProblemRow, Score, ScoreFile, SplitInfo, TrajectoryStep
+from runner.record.usage import BudgetLimits, BudgetTick, LlmUse, Split
 from tasks.spec import Component, Frozen
 
-__all__ = ["Delta", "ProblemRow", "Score", "ScoreFile", "SplitInfo", "TrajectoryStep"]
+__all__ = [
+    "BudgetLimits",
+    "BudgetTick",
+    "Delta",
+    "LlmUse",
+    "ProblemRow",
+    "Score",
+    "ScoreFile",
+    "Split",
+    "SplitInfo",
+    "TrajectoryStep",
+]
 
 SCHEMA_VERSION = 1
 
@@ -22,26 +34,10 @@ Phase = Literal["starting", "waiting", "baseline", "research", "selecting", "hid
 Verb = Literal["train", "validate", "sample"]
 
 
-class BudgetLimits(Frozen):
-    """The axes of a budget; ``None`` is no limit. Seconds, tokens, money in the currency of the price table."""
-
-    wall_s: float
-    tokens: int | None = None
-    money: float | None = None
-    accelerator_s: float | None = None
-
-
-class Split(Frozen):
-    """Where the budget seconds went. Exactly one label holds at any time; ``wait`` is queueing in a verb."""
-
-    grade: float = 0.0
-    train: float = 0.0
-    sample: float = 0.0
-    wait: float = 0.0
-    think: float = 0.0
-
-
 class RunStarted(Frozen):
+    """``official_seed``: of the hidden test, where its draws are a stream of their own. ``recipe_fields``: what may be
+    set of a trainer that is out of scope. ``teacher``: a model that may be sampled."""
+
     kind: Literal["run_started"] = "run_started"
     run: str
     task: str
@@ -58,6 +54,9 @@ class RunStarted(Frozen):
     boot_id: str
     version: str
     comparable: bool
+    official_seed: int | None = None
+    recipe_fields: tuple[str, ...] = ()
+    teacher: str | None = None
 
 
 class IsolationChecked(Frozen):
@@ -69,10 +68,13 @@ class IsolationChecked(Frozen):
 
 
 class TaskLoaded(Frozen):
+    """``same``: validation and hidden are the same problems (only a protocol that says so allows it)."""
+
     kind: Literal["task_loaded"] = "task_loaded"
     validation: SplitInfo
     hidden: SplitInfo
     engine: str
+    same: bool = False
 
 
 class PhaseChanged(Frozen):
@@ -176,6 +178,15 @@ class TrainFinished(Frozen):
     error: str = ""
 
 
+class Taught(Frozen):
+    """A training's data: the teacher whose ``samples`` the agent had, and how many ``rows`` hold a reply as it was."""
+
+    teacher: str
+    samples: tuple[str, ...]
+    rows: int | None
+    of: int | None
+
+
 class ModelCreated(Frozen):
     """Provenance: ``job`` of the training service that made it (None for the base), and from what."""
 
@@ -192,6 +203,7 @@ class ModelCreated(Frozen):
     delta_norm: float = 0.0
     delta_norm_max: float = 0.0
     delta_norm_max_tensor: str = ""
+    taught: Taught | None = None
 
 
 class ValidationStarted(Frozen):
@@ -226,7 +238,19 @@ class ValidationFinished(Frozen):
     error: str = ""
 
 
+class SampleStarted(Frozen):
+    """A sampling that needs no accelerator: of a teacher."""
+
+    kind: Literal["sample_started"] = "sample_started"
+    job: str
+    model: str
+    prompts: int
+    n: int
+
+
 class SampleFinished(Frozen):
+    """``teacher``: ``model`` is the teacher, of which ``replies`` have come, in the file ``sample``."""
+
     kind: Literal["sample_finished"] = "sample_finished"
     job: str
     model: str
@@ -235,38 +259,15 @@ class SampleFinished(Frozen):
     status: JobStatus
     seconds: float
     error: str = ""
+    teacher: bool = False
+    sample: str = ""
+    replies: int | None = None
 
 
 class LeaseChanged(Frozen):
     kind: Literal["lease_changed"] = "lease_changed"
     holder: Literal["training", "grading", "sampling"] | None
     job: str | None = None
-
-
-class LlmUse(Frozen):
-    """What the researcher asked of its model, by the gateway's account: tokens as the upstream counted them.
-
-    ``estimated``: calls whose figures are ours, because the upstream gave none.
-    """
-
-    calls: int = 0
-    refused: int = 0
-    estimated: int = 0
-    input: int = 0
-    cached: int = 0
-    cache_write: int = 0
-    output: int = 0
-
-
-class BudgetTick(Frozen):
-    kind: Literal["budget_tick"] = "budget_tick"
-    wall_s: float
-    split: Split
-    tokens: int = 0
-    money: float | None = None
-    accelerator_s: float = 0.0
-    gap_s: float = 0.0
-    llm: LlmUse | None = None
 
 
 class Integrity(Frozen):
@@ -351,6 +352,7 @@ Payload = Annotated[
     | ValidationStarted
     | ValidationProgress
     | ValidationFinished
+    | SampleStarted
     | SampleFinished
     | LeaseChanged
     | BudgetTick

@@ -54,8 +54,27 @@ class ReportBudget(Frozen):
     money: float | None
 
 
+class ReportAttempt(Frozen):
+    n: int
+    job: str
+    candidate: str | None
+    valid: bool
+    why: str
+
+
+class ReportOfficial(Frozen):
+    """What the scores are under rsibench-data: ``validation`` holds the selection score, ``hidden`` the official one.
+
+    ``is_selection_set``: both are on the same problems. ``seed``: that of the official draws."""
+
+    seed: int | None
+    is_selection_set: bool
+    attempts: tuple[ReportAttempt, ...]
+    recipe_fields: tuple[str, ...]
+
+
 class Report(Frozen):
-    """report.json. Its keys are stable; scores are in 0…1."""
+    """report.json. Its keys are stable; scores are in 0…1. ``official`` is null under the default protocol."""
 
     run: str
     task: str
@@ -69,5 +88,7 @@ class Report(Frozen):
     hidden: ReportHidden
     candidates: tuple[ReportCandidate, ...]
     budget: ReportBudget
+    protocol: str = "vibetraining"
+    official: ReportOfficial | None = None
     selected_by: Literal["agent", "policy"] | None
     integrity: tuple[Integrity, ...]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from runner.record import events as ev
+from runner.record.attempts import after_training, after_validation
 from runner.record.events import Event
 from runner.record.state import (
     CandidateState,
@@ -43,8 +44,7 @@ def fold(state: RunState, event: Event) -> RunState:
     if event.seq <= old.seq:
         return state
     mark = Mark(event.seq, max(event.t, old.t), max(event.el, old.el), old.events + 1, old.damaged, old.damaged_line)
-    handler = _HANDLERS[type(event.payload)]
-    return handler(state, event.payload, mark)
+    return _HANDLERS[type(event.payload)](state, event.payload, mark)
 
 
 def _damaged(state: RunState, event: Event) -> RunState:
@@ -192,9 +192,7 @@ def _begin(state: RunState, mark: Mark, job: JobState, total: int) -> RunState:
     return replace(state, mark=mark, work=work, trials=trials)
 
 
-def _end(
-    state: RunState, mark: Mark, verb: ev.Verb, said: ev.TrainFinished | ev.ValidationFinished | ev.SampleFinished
-) -> RunState:
+def _end(state: RunState, mark: Mark, verb: ev.Verb, said: Ended) -> RunState:
     """The job of ``said`` is over, wherever it stood."""
     work = state.work
     running = work.current is not None and work.current.id == said.job
@@ -238,7 +236,8 @@ def _train_progress(state: RunState, said: ev.TrainProgress, mark: Mark) -> RunS
 def _train_finished(state: RunState, said: ev.TrainFinished, mark: Mark) -> RunState:
     after = _end(state, mark, "train", said)
     job = replace(after.jobs[said.job], model=said.model or "")
-    return replace(after, trials=replace(after.trials, jobs=_put(after.jobs, job.id, job)))
+    attempts = after_training(state.trials.attempts, said)
+    return replace(after, trials=replace(after.trials, jobs=_put(after.jobs, job.id, job), attempts=attempts))
 
 
 def _validation_started(state: RunState, said: ev.ValidationStarted, mark: Mark) -> RunState:
@@ -257,6 +256,8 @@ def _validation_progress(state: RunState, said: ev.ValidationProgress, mark: Mar
 def _validation_finished(state: RunState, said: ev.ValidationFinished, mark: Mark) -> RunState:
     after = _end(state, mark, "validate", said)
     old = after.candidates.get(said.candidate, CandidateState(said.candidate))
+    attempts = after_validation(state.trials.attempts, said, known=old.validation is not None)
+    after = replace(after, trials=replace(after.trials, attempts=attempts))
     if old.validation is not None or said.repeat:  # the first valid score is the score
         return after
     if said.status == "ok" and said.score is not None:
@@ -286,6 +287,10 @@ def _newly_valid(trials: Trials, old: CandidateState, said: ev.ValidationFinishe
     rises = said.score is not None and (best is None or said.score.score > best.score)
     after = _with_candidate(trials, candidate)
     return replace(after, valid=(*trials.valid, candidate.id), best=candidate.id if rises else trials.best)
+
+
+def _sample_started(state: RunState, said: ev.SampleStarted, mark: Mark) -> RunState:
+    return _begin(state, mark, JobState(said.job, "sample", model=said.model), said.prompts * said.n)
 
 
 def _sample_finished(state: RunState, said: ev.SampleFinished, mark: Mark) -> RunState:
@@ -380,6 +385,7 @@ _HANDLERS: dict[type, Callable[[RunState, Any, Mark], RunState]] = {
     ev.ValidationStarted: _validation_started,
     ev.ValidationProgress: _validation_progress,
     ev.ValidationFinished: _validation_finished,
+    ev.SampleStarted: _sample_started,
     ev.SampleFinished: _sample_finished,
     ev.LeaseChanged: _lease,
     ev.Selected: _selected,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from grader.protocol import Score
+from runner.record.attempts import Attempts
 from runner.record.events import (
     BudgetTick,
     DiffSize,
@@ -186,6 +187,7 @@ class Trials:
     jobs: Mapping[str, JobState] = field(default_factory=dict)
     valid: tuple[str, ...] = ()
     best: str | None = None
+    attempts: Attempts = ()
 
 
 @dataclass(frozen=True, slots=True)

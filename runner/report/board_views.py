@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from runner.record.describe import delta_text, duration, letters, money, number, percent, score_text, tokens
+from runner.record.naming import Names
 from runner.report.gather import REFERENCE, System
 from runner.report.leaderboard import Board, Entry, Mean
 from runner.report.published import Published
@@ -15,32 +16,41 @@ from runner.report.tables import Cell, csv_table, markdown_table, text_table
 from runner.report.words import fraction_text, spread_interval, spread_text
 
 Table = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
-HEAD = (
-    "agent", "model", "scope", "hidden ± SEM", "hidden 95 %", "Δ_test ± SEM", "Δ_test 95 %", "validation", "time",
-    "tokens", "money", "runs", "notes",
-)  # fmt: skip
-MEAN_HEAD = ("agent", "model", "scope", "hidden", "Δ_test", "benchmarks")
+
+
+def _head(called: Names) -> tuple[str, ...]:
+    counted = "official" if called.same else called.counted  # the title says on which problems
+    return (
+        "agent", "model", "scope", f"{counted} ± SEM", f"{counted} 95 %", "Δ_test ± SEM", "Δ_test 95 %", called.seen,
+        "time", "tokens", "money", "runs", "notes",
+    )  # fmt: skip
+
+
 CSV_HEAD = (
-    "task", "problems", "protocol", "comparable", "agent", "model", "scope", "runs", "without_result", "hidden_mean",
-    "hidden_sem", "hidden_low", "hidden_high", "delta_mean", "delta_sem", "delta_low", "delta_high",
-    "validation_mean", "hours", "tokens", "money", "weak", "integrity",
+    "task", "problems", "protocol", "official_is_selection", "comparable", "agent", "model", "scope", "runs",
+    "without_result", "hidden_mean", "hidden_sem", "hidden_low", "hidden_high", "delta_mean", "delta_sem", "delta_low",
+    "delta_high", "validation_mean", "hours", "tokens", "money", "weak", "integrity",
 )  # fmt: skip
 
 
-def as_text(every: Sequence[Board], over: Sequence[Mean], table: Searches, published: Sequence[Published]) -> str:
+def as_text(
+    every: Sequence[Board], over: Sequence[Mean], tables: Sequence[Searches], published: Sequence[Published]
+) -> str:
     """For the terminal."""
-    return "\n".join(_sections(every, over, table, published, text_table, "{}\n"))
+    return "\n".join(_sections(every, over, tables, published, text_table, "{}\n"))
 
 
-def as_markdown(every: Sequence[Board], over: Sequence[Mean], table: Searches, published: Sequence[Published]) -> str:
+def as_markdown(
+    every: Sequence[Board], over: Sequence[Mean], tables: Sequence[Searches], published: Sequence[Published]
+) -> str:
     """The same as Markdown."""
-    return "# Leaderboard\n\n" + "\n".join(_sections(every, over, table, published, markdown_table, "## {}\n\n"))
+    return "# Leaderboard\n\n" + "\n".join(_sections(every, over, tables, published, markdown_table, "## {}\n\n"))
 
 
 def _sections(
     every: Sequence[Board],
     over: Sequence[Mean],
-    table: Searches,
+    tables: Sequence[Searches],
     published: Sequence[Published],
     draw: Table,
     heading: str,
@@ -49,13 +59,18 @@ def _sections(
         yield "no runs"
     for board in every:
         shown = (*board.entries, *board.references)
-        yield heading.format(_title(board)) + draw(HEAD, [_row(entry) for entry in shown])
+        yield heading.format(_title(board)) + draw(_head(board.benchmark.called), [_row(entry) for entry in shown])
         yield "\n".join(_remarks(board)) + "\n"
-    if len(every) > 1:
-        rows = [[*_names(m.system), percent(m.hidden), delta_text(m.delta), f"{m.n} of {m.of}"] for m in over]
-        yield heading.format("Mean over benchmarks") + draw(MEAN_HEAD, rows)
-    if table.settings:
-        yield heading.format("Searches, on VALIDATION") + draw(
+    for called in dict.fromkeys(mean.called for mean in over if mean.of > 1):
+        rows = [
+            [*_names(m.system), percent(m.hidden), delta_text(m.delta), f"{m.n} of {m.of}"]
+            for m in over
+            if m.called == called
+        ]
+        head = ("agent", "model", "scope", called.counted, "Δ_test", "benchmarks")
+        yield heading.format("Mean over benchmarks") + draw(head, rows)
+    for table in tables:
+        yield heading.format(f"Searches, on {table.called.SEEN}") + draw(
             ("", "value", *(["published, not run here"] if published else [])), _searches(table, published)
         )
     if published:
@@ -66,7 +81,8 @@ def _sections(
 def _title(board: Board) -> str:
     asked = board.benchmark
     note = "" if asked.comparable else " (not the published problem set)"
-    return f"{asked.task}/{asked.problems}, protocol {asked.protocol}{note}"
+    same = " OFFICIAL = SELECTION SET" if asked.called.same else ""
+    return f"{asked.task}/{asked.problems}, protocol {asked.protocol}{note}{same}"
 
 
 def _names(system: System) -> list[str]:
@@ -99,15 +115,17 @@ def _row(entry: Entry) -> list[str]:
 
 
 def _remarks(board: Board) -> Iterator[str]:
+    called = board.benchmark.called
     if board.references:
         yield "reference: a fixed system, evaluated as it is, ranked nowhere"
     if board.initial is not None:
-        yield f"P0 on hidden problems: {spread_text(board.initial)}, over the runs"
+        yield f"P0 on {called.problems}: {spread_text(board.initial)}, over the runs"
     if board.hidden_leader is not None and board.validation_leader is not None:
         same = board.hidden_leader == board.validation_leader
         on_validation = " ".join(_names(board.validation_leader))
-        yield f"validation leader {on_validation}: {'also' if same else 'not'} the leader on hidden problems"
-    yield "hidden: the selected system, tested once a run; one run keeps its own interval, more have one over seeds"
+        yield f"{called.seen} leader {on_validation}: {'also' if same else 'not'} the leader on {called.problems}"
+    once = "the selected system, tested once a run; one run keeps its own interval, more have one over seeds"
+    yield f"{called.counted}: {once}"
     yield "scores in percent, differences in points; time, tokens, money: medians"
 
 
@@ -117,6 +135,7 @@ def _searches(table: Searches, published: Sequence[Published]) -> list[list[str]
         ("improved", "improved over the first valid attempt", fraction_text(table.improved)),
         ("below", "went on after the peak and ended below", fraction_text(table.below)),
         ("recovered", "went on after the peak and reached it again", fraction_text(table.recovered)),
+        ("", "searches", str(table.settings)),
         ("", "median of valid candidates", "–" if table.valid is None else number(table.valid)),
         ("", "median money", money(table.money)),
         ("", "median time", duration(None if table.hours is None else table.hours * 3600)),
@@ -140,8 +159,8 @@ def as_csv(every: Sequence[Board]) -> str:
 def _csv_row(board: Board, entry: Entry) -> list[Cell]:
     asked, hidden, delta = board.benchmark, entry.hidden, entry.delta
     return [
-        asked.task, asked.problems, asked.protocol, int(asked.comparable), *_names(entry.system), len(entry.runs),
-        entry.others,
+        asked.task, asked.problems, asked.protocol, int(asked.same), int(asked.comparable), *_names(entry.system),
+        len(entry.runs), entry.others,
         *((hidden.mean, hidden.sem, hidden.low, hidden.high) if hidden else (None,) * 4),
         *((delta.mean, delta.sem, delta.low, delta.high) if delta else (None,) * 4),
         entry.validation.mean if entry.validation else None, entry.hours, entry.tokens, entry.money, int(entry.weak),
@@ -150,7 +169,7 @@ def _csv_row(board: Board, entry: Entry) -> list[Cell]:
 
 
 def as_json(
-    every: Sequence[Board], over: Sequence[Mean], table: Searches, published: Sequence[Published]
+    every: Sequence[Board], over: Sequence[Mean], tables: Sequence[Searches], published: Sequence[Published]
 ) -> dict[str, Any]:
     """The same for programs; scores in 0…1."""
     return {
@@ -165,8 +184,8 @@ def as_json(
             }
             for board in every
         ],
-        "means": [asdict(mean) for mean in over],
-        "searches": asdict(table),
+        "means": [{**asdict(mean), "called": mean.called.counted} for mean in over],
+        "searches": [{**asdict(table), "called": table.called.seen} for table in tables],
         "published": [item.model_dump() for item in published],
     }
 

@@ -15,6 +15,7 @@ from grader.protocol import Delta, Score
 from runner.config import ConfigError
 from runner.record.describe import delta_text, foreign, score_text
 from runner.record.journal import JournalError, load
+from runner.record.naming import names
 from runner.record.pairs import Pair, paired
 from runner.record.rundir import RunDir, find
 from runner.record.state import RunState, chosen, validation_of
@@ -138,7 +139,8 @@ def as_text(a: Side, b: Side, found: list[Compared]) -> str:
     lines = [f"A  {a.name}", f"B  {b.name}"]
     for item in found:
         system = (foreign(one.system or "", 20) for one in (a, b))
-        label = f"{item.split} ({', '.join(f'{letter} = {name}' for letter, name in zip('AB', system, strict=True))})"
+        sides = ", ".join(f"{letter} = {name}" for letter, name in zip("AB", system, strict=True))
+        label = f"{_called(a, b, item.split)} ({sides})"
         lines += ["", label, f"  A  {score_text(item.before)}", f"  B  {score_text(item.after)}"]
         if item.pair is None:
             lines.append(f"  B − A  {delta_text(item.delta)} points (other problems or no rows: not paired)")
@@ -147,8 +149,16 @@ def as_text(a: Side, b: Side, found: list[Compared]) -> str:
         if item.split == "VALIDATION":
             lines += [*_flips("gained", item.pair.gained), *_flips("lost", item.pair.lost)]
     if found[0].split == "VALIDATION":
-        lines += ["", "Validation was seen by the agents: this is no result. Compare hidden tests."]
+        called = names(a.state)
+        seen = f"{called.seen.capitalize()} was seen by the agents: this is no result. Compare {called.test}s."
+        lines += ["", seen]
     return "\n".join(lines) + "\n"
+
+
+def _called(a: Side, b: Side, split: Split) -> str:
+    """What the scores of a split are called, by both sides' protocols."""
+    words = (names(one.state) for one in (a, b))
+    return " / ".join(dict.fromkeys(one.SEEN if split == "VALIDATION" else one.COUNTED for one in words))
 
 
 def _flips(word: str, problems: tuple[str, ...]) -> list[str]:

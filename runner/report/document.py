@@ -7,9 +7,19 @@ from __future__ import annotations
 
 from isolation.files import write_atomic
 from runner.record.describe import foreign
-from runner.record.events import Integrity
-from runner.record.files import Report, ReportBudget, ReportCandidate, ReportHidden, ReportIsolation, ReportValidation
+from runner.record.events import Integrity, RunStarted
+from runner.record.files import (
+    Report,
+    ReportAttempt,
+    ReportBudget,
+    ReportCandidate,
+    ReportHidden,
+    ReportIsolation,
+    ReportOfficial,
+    ReportValidation,
+)
 from runner.record.journal import JournalError
+from runner.record.naming import names
 from runner.record.rundir import RunDir
 from runner.record.state import CandidateState, RunState, chosen, integrity, validation_of
 from runner.report.markdown import markdown
@@ -48,13 +58,34 @@ def build(state: RunState) -> Report:
             tokens=state.budget.tokens,
             money=state.budget.money,
         ),
+        protocol=foreign(run.protocol, 40),
+        official=_official(state, run) if names(state).counts_trainings else None,
         selected_by=state.selected.by if state.selected else None,
         integrity=tuple(_noticed(seen.what) for seen in integrity(state) if isinstance(seen.what, Integrity)),
     )
 
 
-def _clean(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(foreign(name) for name in names)
+def _official(state: RunState, run: RunStarted) -> ReportOfficial:
+    made = (
+        ReportAttempt(
+            n=one.n,
+            job=foreign(one.job, 20),
+            candidate=None if one.candidate is None else foreign(one.candidate, 20),
+            valid=one.valid,
+            why=foreign(one.why, 600),
+        )
+        for one in state.trials.attempts
+    )
+    return ReportOfficial(
+        seed=run.official_seed,
+        is_selection_set=names(state).same,
+        attempts=tuple(made),
+        recipe_fields=_clean(run.recipe_fields),
+    )
+
+
+def _clean(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(foreign(word) for word in words)
 
 
 def _candidate(candidate: CandidateState) -> ReportCandidate:

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from runner.record.describe import duration, foreign
 from runner.record.events import Score, Split
+from runner.record.naming import names
 from runner.record.state import INITIAL, CandidateState, RunState, validation_of
 from runner.report.plot import (
     BAD,
@@ -51,7 +52,7 @@ def _minutes(state: RunState) -> tuple[float, str]:
 
 
 def _search(story: Story) -> Picture:
-    state = story.state
+    state, called = story.state, names(story.state)
     unit, name = _minutes(state)
 
     def paint(axes: Axes) -> None:
@@ -60,14 +61,14 @@ def _search(story: Story) -> Picture:
             _point(axes, story, item, unit)
         axes.set_xlabel(f"budget time, {name}")
         tops = [score.high for item in state.candidates.values() if (score := item.validation or item.late)]
-        percent_axis(axes, "VALIDATION score", low=-0.02, high=min(1.04, max(tops) + 0.08))
+        percent_axis(axes, f"{called.SEEN} score", low=-0.02, high=min(1.04, max(tops) + 0.08))
         axes.set_xlim(left=-0.02 * max(state.el, 60) / unit)
 
     words = (
-        "Validation scores of the candidates over the budget time with 95 % intervals, the best so far as a line, "
-        "the initial system as a dashed line, a star on the selected candidate."
+        f"{called.seen.capitalize()} scores of the candidates over the budget time with 95 % intervals, the best so "
+        "far as a line, the initial system as a dashed line, a star on the selected candidate."
     )
-    return draw("validation", "The search, on validation", words, (7.4, 3.7), paint)
+    return draw("validation", f"The search, on {called.seen}", words, (7.4, 3.7), paint)
 
 
 def _best_line(axes: Axes, state: RunState, unit: float) -> None:
@@ -161,13 +162,13 @@ def _time(story: Story) -> Picture:
 
 
 def _outcome(story: Story) -> Picture:
-    hidden = story.state.hidden
+    hidden, called = story.state.hidden, names(story.state)
     if hidden is None:
         raise ValueError("a run without a hidden test has no such figure")
     rows: list[tuple[str, Score | None, Score | None, str]] = [
-        ("HIDDEN", hidden.initial, hidden.selected, HIDDEN),
+        (called.COUNTED, hidden.initial, hidden.selected, HIDDEN),
         (
-            "VALIDATION",
+            called.SEEN,
             story.state.initial,
             validation_of(story.state, hidden.candidate),
             VALIDATION,
@@ -194,5 +195,9 @@ def _outcome(story: Story) -> Picture:
         axes.grid(visible=True, axis="x")
         axes.grid(visible=False, axis="y")
 
-    words = "Initial system (dot) and selected system (star) on hidden and on validation problems, 95 % intervals."
+    words = (
+        f"Initial system (dot) and selected system (star), {called.counted} and {called.seen} score, 95 % intervals."
+        if called.counts_trainings
+        else "Initial system (dot) and selected system (star) on hidden and on validation problems, 95 % intervals."
+    )
     return draw("outcome", "Initial and selected system", words, (7.4, 1.9), paint)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from runner.record.describe import count, letters
+from runner.record.naming import Names
 from runner.report.gather import Summary, System
 from runner.report.leaderboard import Board
 from runner.report.plot import COMPONENT, FAINT, GOOD, HIDDEN, INK, PAPER, SOFT, VALIDATION, Picture, draw, percent_axis
@@ -29,7 +30,7 @@ def figures(every: Sequence[Board], runs: Sequence[Summary]) -> list[Picture]:
             found.append(_cost(f"cost-{name}", board))
             found.append(_leaders(f"leaders-{name}", board))
         if any(run.points for run in mine):
-            found.append(_searches(f"searches-{name}", mine))
+            found.append(_searches(f"searches-{name}", mine, board.benchmark.called))
             found.append(_components(f"components-{name}", board, mine))
     return found
 
@@ -73,16 +74,17 @@ def _cost(name: str, board: Board) -> Picture:
             axes.annotate(_label(entry.system), (x, y), xytext=(7, 3), textcoords="offset points", fontsize=8,
                           color=INK if full else SOFT)  # fmt: skip
         axes.set_xlabel("tokens of the researcher, median" if tokens else "hours of budget, median")
-        percent_axis(axes, "HIDDEN score, mean", low=-0.02, high=1.04)
+        percent_axis(axes, f"{board.benchmark.called.COUNTED} score, mean", low=-0.02, high=1.04)
         axes.margins(x=0.18)
         if tokens:
             axes.xaxis.set_major_formatter(lambda value, _: count(int(value)) if value >= 0 else "")
 
-    words = "Cost against the score on hidden problems; filled and joined: no other system is cheaper and better."
+    on = board.benchmark.called.problems
+    words = f"Cost against the score on {on}; filled and joined: no other system is cheaper and better."
     return draw(name, "What a score costs", words, (7.4, 3.7), paint)
 
 
-def _searches(name: str, runs: Sequence[Summary]) -> Picture:
+def _searches(name: str, runs: Sequence[Summary], called: Names) -> Picture:
     """Validation points of each run, a star on the selected, a diamond for the hidden test."""
 
     def paint(axes: Axes) -> None:
@@ -106,14 +108,15 @@ def _searches(name: str, runs: Sequence[Summary]) -> Picture:
         axes.set_xlim(-0.6, len(runs) - 0.4)
         percent_axis(axes, "score", low=-0.03, high=1.05)
         for marker, colour, label in (
-            ("o", VALIDATION, "VALIDATION"),
+            ("o", VALIDATION, called.SEEN),
             ("*", VALIDATION, "selected"),
-            ("D", HIDDEN, "HIDDEN"),
+            ("D", HIDDEN, called.COUNTED),
         ):
             axes.plot([], [], marker=marker, linestyle="none", color=colour, label=label)
         axes.legend(loc="lower left", ncols=3, bbox_to_anchor=(0, 1.0), handletextpad=0.2)
 
-    words = "Every valid validation of every run, a star on the selected, a diamond for its hidden test, a dash for P0."
+    marks = f"a star on the selected, a diamond for its {called.test}, a dash for P0"
+    words = f"Every valid {called.seen} of every run, {marks}."
     return draw(name, "How the searches went", words, (7.4, 3.7), paint)
 
 
@@ -142,6 +145,7 @@ def _components(name: str, board: Board, runs: Sequence[Summary]) -> Picture:
 
 def _leaders(name: str, board: Board) -> Picture:
     """Validation against hidden: above the line hidden is higher."""
+    called = board.benchmark.called
     both = [entry for entry in board.entries if entry.hidden is not None and entry.validation is not None]
 
     def paint(axes: Axes) -> None:
@@ -150,7 +154,7 @@ def _leaders(name: str, board: Board) -> Picture:
             if entry.hidden is None or entry.validation is None:
                 continue
             leads = [board.validation_leader == entry.system, board.hidden_leader == entry.system]
-            says = " and ".join(word for word, lead in zip(("VALIDATION", "HIDDEN"), leads, strict=True) if lead)
+            says = " and ".join(word for word, lead in zip((called.SEEN, called.COUNTED), leads, strict=True) if lead)
             at = (entry.validation.mean, entry.hidden.mean)
             axes.plot(*([value] for value in at), marker="*" if any(leads) else "o", color=HIDDEN if leads[1] else SOFT,
                       markersize=13 if any(leads) else 7, markeredgecolor=PAPER, linestyle="none")  # fmt: skip
@@ -158,10 +162,10 @@ def _leaders(name: str, board: Board) -> Picture:
             right = n % 2 == 1 and at[0] > 0.35  # neighbours by height take turns
             axes.annotate(text, at, xytext=(-8 if right else 8, -3), textcoords="offset points", fontsize=8,
                           ha="right" if right else "left", color=INK if says else SOFT)  # fmt: skip
-        percent_axis(axes, "HIDDEN score, mean", low=-0.02, high=1.02)
+        percent_axis(axes, f"{called.COUNTED} score, mean", low=-0.02, high=1.02)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value * 100:.0f} %")
         axes.set_xlim(-0.02, 1.02)
-        axes.set_xlabel("VALIDATION score of the selected, mean")
+        axes.set_xlabel(f"{called.SEEN} score of the selected, mean")
 
-    words = "Mean validation score of the selected systems against their hidden score; stars on the leaders of each."
-    return draw(name, "Does validation name the leader?", words, (5.4, 4.2), paint)
+    words = f"Mean {called.seen} score of the selected systems against their {called.counted} score; stars lead."
+    return draw(name, f"Does {called.seen} name the leader?", words, (5.4, 4.2), paint)

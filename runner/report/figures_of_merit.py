@@ -12,6 +12,7 @@ from typing import Literal
 
 from runner.record.describe import waiting_share
 from runner.record.events import Delta
+from runner.record.naming import names
 from runner.record.state import INITIAL, CandidateState, RunState, chosen, valid, validation_of
 from tasks.spec import COMPONENTS, Component
 
@@ -23,8 +24,9 @@ class Merit:
     """The figures of one run.
 
     ``peak`` is the first argmax of v. ``after_peak``: vn is the peak itself, equals it again after a fall, or lies
-    below it. ``regret``: the best of P0 and v, minus the selected, on validation; never negative. ``transfer``:
-    hidden minus validation of the selected. ``designs``: candidates that moved each component.
+    below it. ``attempts``: validations that were spent; under rsibench-data also trainings that made no model.
+    ``regret``: the best of P0 and v, minus the selected, on validation; never negative. ``transfer``: hidden minus
+    validation of the selected. ``designs``: candidates that moved each component.
     """
 
     initial: float | None
@@ -64,7 +66,7 @@ def measure(state: RunState) -> Merit:
         peak=peak,
         peak_id=top.id if top else None,
         last=scores[-1] if scores else None,
-        attempts=sum(map(_was_tried, state.candidates.values())),
+        attempts=_attempts(state),
         valid=len(tried),
         gain_over_initial=_minus(peak, initial),
         gain_over_first=_minus(peak, scores[0] if scores else None),
@@ -103,6 +105,12 @@ def _score(state: RunState, candidate: str | None) -> float | None:
 
 def _minus(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else one - other
+
+
+def _attempts(state: RunState) -> int:
+    if names(state).counts_trainings:
+        return len(state.trials.attempts)
+    return sum(map(_was_tried, state.candidates.values()))
 
 
 def _was_tried(candidate: CandidateState) -> bool:

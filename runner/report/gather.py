@@ -15,6 +15,7 @@ from runner.record.describe import foreign
 from runner.record.events import BudgetTick, Event
 from runner.record.fold import fold
 from runner.record.line import MAX_LINE, JournalError, parse_line
+from runner.record.naming import Names, names_of
 from runner.record.rundir import RunDir, find, list_runs
 from runner.record.state import RunState, integrity_count, valid, validation_of
 from runner.report.figures_of_merit import Merit, measure
@@ -24,7 +25,8 @@ REFERENCE = "reference"  # the agent of a run in which nobody researches: a fixe
 _KEPT = frozenset(
     {
         b"run_started", b"isolation_checked", b"task_loaded", b"run_resumed", b"candidate_created",
-        b"validation_finished", b"selected", b"hidden_claimed", b"hidden_finished", b"integrity", b"run_finished",
+        b"train_finished", b"validation_finished", b"selected", b"hidden_claimed", b"hidden_finished", b"integrity",
+        b"run_finished",
     }
 )  # fmt: skip
 _KIND = b'"kind":"'
@@ -34,13 +36,20 @@ _TICK = b'"kind":"budget_tick"'
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """What was asked. Only runs with equal benchmarks may be compared; ``hidden`` is the file's sha256."""
+    """What was asked. Only runs with equal benchmarks may be compared; ``hidden`` is the file's sha256, ``same``: its
+    problems are those that the agents saw."""
 
     task: str
     problems: str
     protocol: str
     comparable: bool
     hidden: str
+    same: bool = False
+
+    @property
+    def called(self) -> Names:
+        """What the scores are called."""
+        return names_of(self.protocol, same=self.same)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +169,7 @@ def summary(run: RunDir, state: RunState) -> Summary:
             protocol=foreign(started.protocol, 40),
             comparable=started.comparable,
             hidden=split.sha256 if split else "",
+            same=state.head.task is not None and state.head.task.same,
         ),
         system=System(
             foreign(started.agent, 40),

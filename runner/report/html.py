@@ -18,9 +18,10 @@ from markupsafe import Markup
 
 from runner.record import describe
 from runner.record.events import Delta, Score, Split
+from runner.record.naming import names
 from runner.record.state import INITIAL, RunState, integrity, integrity_count, validation_of
 from runner.report import words
-from runner.report.card import about, caveats, designs_text, peak_text, selection_text
+from runner.report.card import about, caveats, designs_text, peak_text, selection_text, tried_text
 from runner.report.explorer import Explorer, examples
 from runner.report.grid import grid
 from runner.report.plot import Picture, inline
@@ -101,7 +102,9 @@ def _facts(story: Story, explorer: Explorer) -> dict[str, Any]:
         "on_validation": validation_of(state, merit.selected_id),
         "gain": _gain(story),
         "parts": _parts,
-        "peak": peak_text(merit),
+        "peak": peak_text(merit, names(state).seen),
+        "tried": tried_text(state, merit) if names(state).counts_trainings else "",
+        "called": names(state),
         "selection": selection_text(state, merit) if merit.selected_id else "nothing was selected",
         "designs": designs_text(merit.designs),
         "decisions": [_decision(item, explorer) for item in story.decisions],

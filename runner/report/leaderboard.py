@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from runner.record.naming import Names
 from runner.report.gather import REFERENCE, Benchmark, Summary, System
 from runner.report.statistics import Spread, median, spread
 
@@ -52,13 +53,14 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A system over all benchmarks: the mean of its means, of ``of`` benchmarks it has ``n``."""
+    """A system over all benchmarks of a protocol: the mean of its means, of ``of`` benchmarks it has ``n``."""
 
     system: System
     n: int
     of: int
     hidden: float
     delta: float
+    called: Names
 
 
 def boards(runs: Iterable[Summary]) -> list[Board]:
@@ -71,8 +73,15 @@ def boards(runs: Iterable[Summary]) -> list[Board]:
     ]
 
 
-def _benchmark_key(benchmark: Benchmark) -> tuple[str, str, str, bool, str]:
-    return (benchmark.task, benchmark.problems, benchmark.protocol, benchmark.comparable, benchmark.hidden)
+def _benchmark_key(benchmark: Benchmark) -> tuple[str, str, str, bool, str, bool]:
+    return (
+        benchmark.task,
+        benchmark.problems,
+        benchmark.protocol,
+        benchmark.comparable,
+        benchmark.hidden,
+        benchmark.same,
+    )
 
 
 def _board(benchmark: Benchmark, runs: list[Summary]) -> Board:
@@ -122,7 +131,15 @@ def _entry(system: System, runs: Sequence[Summary]) -> Entry:
 
 
 def means(every: Sequence[Board]) -> list[Mean]:
-    """Each system over the benchmarks, those with all benchmarks first, then by hidden mean."""
+    """Each system over the benchmarks whose scores are called the same, those with all benchmarks first, then by hidden
+    mean."""
+    found: list[Mean] = []
+    for called in dict.fromkeys(board.benchmark.called for board in every):
+        found += _means([board for board in every if board.benchmark.called == called], called)
+    return found
+
+
+def _means(every: Sequence[Board], called: Names) -> list[Mean]:
     by_system: dict[System, list[Entry]] = {}
     for board in every:
         for entry in board.entries:
@@ -135,6 +152,7 @@ def means(every: Sequence[Board]) -> list[Mean]:
             of=len(every),
             hidden=sum(_mean(entry.hidden) for entry in entries) / len(entries),
             delta=sum(_mean(entry.delta) for entry in entries) / len(entries),
+            called=called,
         )
         for system, entries in by_system.items()
     ]

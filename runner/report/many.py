@@ -14,7 +14,7 @@ from runner.report import board_views as views
 from runner.report.gather import chosen_runs, summaries
 from runner.report.leaderboard import boards, means
 from runner.report.published import published
-from runner.report.searches import searches, settings_of
+from runner.report.searches import tables
 
 
 def leaderboard(root: Path, names: Sequence[str], *, form: str, with_published: bool, out: Path | None) -> int:
@@ -27,7 +27,7 @@ def show(runs: Sequence[RunDir], *, form: str, with_published: bool = False, out
     """The leaderboard of these runs."""
     found = list(summaries(runs))
     every = boards(found)
-    parts = (every, means(every), searches(settings_of(found)), published() if with_published else [])
+    parts = (every, means(every), tables(found), published() if with_published else [])
     forms = {
         "text": lambda: views.as_text(*parts),
         "markdown": lambda: views.as_markdown(*parts),

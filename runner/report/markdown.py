@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from isolation.clean import clean
+from runner.record.attempts import Attempt
 from runner.record.describe import (
     clock,
     count,
@@ -18,11 +19,13 @@ from runner.record.describe import (
     percent,
     score_text,
     share,
+    taught_text,
     tokens,
 )
 from runner.record.events import Split
+from runner.record.naming import names
 from runner.record.state import INITIAL, CandidateState, RunState, integrity, integrity_count, validation_of
-from runner.report.card import about, caveats, designs_text, peak_text, selection_text
+from runner.report.card import about, caveats, designs_text, peak_text, selection_text, tried_text
 from runner.report.evidence import Change
 from runner.report.figures_of_merit import Merit, measure
 from runner.report.story import Decision, Story
@@ -94,7 +97,7 @@ def _caveats(state: RunState) -> list[str]:
 
 
 def _result(state: RunState, merit: Merit) -> Iterator[str]:
-    hidden = state.hidden
+    hidden, called = state.hidden, names(state)
     rows = [["P0", INITIAL, score_text(state.initial), score_text(hidden.initial) if hidden else "not run"]]
     if merit.selected_id is not None:
         score = validation_of(state, merit.selected_id)
@@ -104,21 +107,28 @@ def _result(state: RunState, merit: Merit) -> Iterator[str]:
         rows.append(["Δ to P0", "", delta_text(gain), delta_text(hidden.delta) if hidden else "not run"])
     best = state.best
     if best is not None:
-        rows.append(["best on validation", escape(best.id, 20), score_text(best.validation), "–"])
-    yield from _table(("", "candidate", "validation", "hidden test"), rows)
+        rows.append([f"best on {called.seen}", escape(best.id, 20), score_text(best.validation), "–"])
+    yield from _table(("", "candidate", called.seen, called.test), rows)
     yield ""
-    yield "Scores in percent with their 95 % interval; differences in points. The hidden test is run once."
+    yield f"Scores in percent with their 95 % interval; differences in points. The {called.test} is run once."
 
 
 def _search(state: RunState, merit: Merit) -> list[str]:
     selected = escape(selection_text(state, merit)) if merit.selected_id else "nothing was selected"
+    seen = names(state).seen
     return [
-        f"- {count(merit.valid)} valid of {count(merit.attempts)} validations; {escape(peak_text(merit))}",
-        f"- first valid: validation {percent(merit.first)}; peak over first {delta_text(merit.gain_over_first)}",
+        f"- {escape(tried_text(state, merit))}; {escape(peak_text(merit, seen))}",
+        *(f"- invalid attempt {item.n} ({escape(item.job, 12)}): {escape(item.why, 600)}" for item in _invalid(state)),
+        f"- first valid: {seen} {percent(merit.first)}; peak over first {delta_text(merit.gain_over_first)}",
         f"- first improvement on P0 after {duration(merit.seconds_to_first_improvement)}",
         f"- {selected}",
         f"- designs (candidates that moved a component): {designs_text(merit.designs)}",
     ]
+
+
+def _invalid(state: RunState) -> list[Attempt]:
+    """The invalid attempts, where they are counted."""
+    return [one for one in state.trials.attempts if not one.valid] if names(state).counts_trainings else []
 
 
 def _candidates(state: RunState) -> Iterator[str]:
@@ -130,7 +140,7 @@ def _candidates(state: RunState) -> Iterator[str]:
         "T",
         "H",
         "model",
-        "validation",
+        names(state).seen,
         "Δ to P0",
         "status",
         "at",
@@ -159,7 +169,7 @@ def _candidate(state: RunState, item: CandidateState) -> list[str]:
 
 def _decisions(story: Story) -> Iterator[str]:
     """Each candidate against its parent on the same validation problems, and what it changed."""
-    yield escape(conclusion(story)) + " Below, every comparison is on VALIDATION problems."
+    yield escape(conclusion(story)) + f" Below, every comparison is on {names(story.state).SEEN} problems."
     yield ""
     for item in story.decisions:
         if item.candidate.id == INITIAL:
@@ -213,7 +223,21 @@ def _cost(state: RunState, merit: Merit) -> Iterator[str]:
     yield ""
     yield f"- wall time {duration(state.budget.wall_s)}{limit}; waiting {percent(merit.waiting_share)}"
     yield f"- tokens {tokens(state.budget.tokens)}; money {money(state.budget.money)}"
+    yield from _teacher(state)
     yield f"- resumes: {count(state.head.resumes)}; time away, not charged: {duration(state.head.gap_s)}"
+
+
+def _teacher(state: RunState) -> Iterator[str]:
+    """What a teacher gave, and which models came of data that holds its words."""
+    name = state.run.teacher if state.run else None
+    if not name:
+        return
+    used = state.budget.teacher
+    calls = f"{count(used.calls)} calls, {tokens(used.output)} tokens" if used else "not asked"
+    yield f"- teacher {escape(name, 60)}: {calls}"
+    for model in state.models.values():
+        if model.made.taught is not None:
+            yield f"- {escape(model.id, 20)}{escape(taught_text(model.made.taught), 300)}"
 
 
 def _noticed(state: RunState) -> list[str]:

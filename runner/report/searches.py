@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from runner.record.naming import Names, names_of
 from runner.report.figures_of_merit import after_peak
 from runner.report.gather import REFERENCE, Summary
 from runner.report.statistics import Fraction, fraction, median
+
+_DEFAULT = names_of("vibetraining")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Setting:
 class Searches:
     """The table. ``improved``: the peak above the first valid score, of the searches with a valid score. ``below``
     and ``recovered``: where the last valid score stands against the peak, of the searches that went on after it.
-    ``gains``: by benchmark, the median of peak − first valid and of peak − P0."""
+    ``gains``: by benchmark, the median of peak − first valid and of peak − P0. ``called``: what the scores are."""
 
     settings: int
     improved: Fraction
@@ -45,6 +48,19 @@ class Searches:
     money: float | None
     hours: float | None
     gains: tuple[tuple[str, float | None, float | None], ...]
+    called: Names = _DEFAULT
+
+
+def tables(runs: Iterable[Summary]) -> list[Searches]:
+    """One table for the searches of each protocol: their attempts are not counted alike."""
+    by_protocol: dict[str, list[Summary]] = {}
+    for run in runs:
+        by_protocol.setdefault(run.benchmark.protocol, []).append(run)
+    made = (
+        replace(searches(settings_of(mine)), called=names_of(protocol))
+        for protocol, mine in sorted(by_protocol.items(), reverse=True)
+    )
+    return [table for table in made if table.settings]
 
 
 def searches(settings: Sequence[Setting]) -> Searches:
@@ -73,7 +89,7 @@ def _gains(settings: Sequence[Setting]) -> Iterator[tuple[str, float | None, flo
 
 
 def settings_of(runs: Iterable[Summary]) -> list[Setting]:
-    """Each run with a search as a setting: P0 and its candidates on validation, invalid ones counted as such."""
+    """Each run with a search as a setting: P0 and its candidates on validation, invalid attempts counted as such."""
     found = []
     for run in runs:
         if run.system.agent == REFERENCE:

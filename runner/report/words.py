@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from grader.protocol import Delta
 from runner.record.describe import count, delta_text, foreign, number
+from runner.record.naming import names
 from runner.record.pairs import Pair
 from runner.record.state import INITIAL, validation_of
 from runner.report.gather import REFERENCE
@@ -69,9 +70,9 @@ def fraction_text(fraction: Fraction) -> str:
 
 def conclusion(story: Story) -> str:
     """What the run shows, in one sentence."""
-    hidden, merit = story.state.hidden, story.merit
+    hidden, merit, called = story.state.hidden, story.merit, names(story.state)
     if hidden is None:
-        return "No hidden test: the run has no result yet."
+        return f"No {called.test}: the run has no result yet."
     if story.state.selected is not None and story.state.selected.policy == REFERENCE:
         return "A reference: a fixed system, evaluated as it is. Nobody searched, so there is no gain."
     if hidden.candidate == INITIAL:
@@ -79,35 +80,39 @@ def conclusion(story: Story) -> str:
     holds_zero = hidden.delta.low <= 0 <= hidden.delta.high
     name = foreign(merit.selected_id or "", 20)
     if holds_zero:
-        return f"On hidden problems no difference between {name} and P0 can be told from noise."
-    return f"On hidden problems {name} is {'better' if hidden.delta.value > 0 else 'worse'} than P0."
+        return f"On {called.problems} no difference between {name} and P0 can be told from noise."
+    return f"On {called.problems} {name} is {'better' if hidden.delta.value > 0 else 'worse'} than P0."
 
 
 def sureness(story: Story) -> Iterator[str]:
     """How sure the result is, one line each: the hidden comparison, the validation ones, and the luck of the choice."""
     state, selected = story.state, story.merit.selected_id
+    called = names(state)
     if story.hidden is not None:
-        yield f"HIDDEN, {name_of(selected or '')} against P0: {pair_text(story.hidden, INITIAL)}"
+        yield f"{called.COUNTED}, {name_of(selected or '')} against P0: {pair_text(story.hidden, INITIAL)}"
     elif state.hidden is not None:
-        yield f"HIDDEN, {name_of(selected or '')} against P0: {delta_text(state.hidden.delta)} points, paired interval"
+        difference = f"{delta_text(state.hidden.delta)} points, paired interval"
+        yield f"{called.COUNTED}, {name_of(selected or '')} against P0: {difference}"
     mine = next((item for item in story.decisions if item.selected), None)
     if mine is not None and mine.to_initial is not None:
-        yield f"VALIDATION, {name_of(mine.candidate.id)} against P0: {pair_text(mine.to_initial, INITIAL)}"
+        yield f"{called.SEEN}, {name_of(mine.candidate.id)} against P0: {pair_text(mine.to_initial, INITIAL)}"
     yield _looks(story)
     if story.rivals:
         more = f" and {len(story.rivals) - _SOME} more" if len(story.rivals) > _SOME else ""
-        yield f"VALIDATION cannot tell the selected from {', '.join(map(name_of, story.rivals[:_SOME]))}{more}"
+        yield f"{called.SEEN} cannot tell the selected from {', '.join(map(name_of, story.rivals[:_SOME]))}{more}"
     on_validation = validation_of(state, selected)
     if state.hidden is not None and on_validation is not None:
         moved: Delta = unpaired_delta(on_validation, state.hidden.selected)
-        yield f"transfer of the selected, HIDDEN − VALIDATION: {delta_text(moved)} points (other problems: not paired)"
+        others = "the same problems, other draws: not paired" if called.same else "other problems: not paired"
+        yield f"transfer of the selected, {called.COUNTED} − {called.SEEN}: {delta_text(moved)} points ({others})"
 
 
 def _looks(story: Story) -> str:
-    spent = f"validations spent: {count(story.merit.attempts)}, valid: {count(story.merit.valid)}"
+    called = names(story.state)
+    spent = f"{called.looks} spent: {count(story.merit.attempts)}, valid: {count(story.merit.valid)}"
     if story.merit.valid < 2:
         return spent
     if story.optimism is None:
         return f"{spent}; the best of several is too high by the luck of being picked"
-    luck = number(story.optimism.value * 100)
-    return f"{spent}; picking the best flatters its VALIDATION score by about {luck} points (bootstrap of the choice)"
+    luck = f"about {number(story.optimism.value * 100)} points (bootstrap of the choice)"
+    return f"{spent}; picking the best flatters its {called.SEEN} score by {luck}"

@@ -7,10 +7,11 @@ the phase was paused, is a gap and is not charged; a suspend of the host is seen
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from runner.record.events import BudgetLimits, BudgetTick, LlmUse, Split
+from runner.research.llm.protocol import Role
 
 Label = Literal["grade", "train", "sample", "wait", "think"]
 LABELS: tuple[Label, ...] = ("grade", "train", "sample", "wait", "think")
@@ -41,7 +42,8 @@ class SystemClock:
 class Spent:
     """The axes other than wall time: LLM tokens, money for them (None = no priced use yet), accelerator seconds.
 
-    ``unpriced``: something was used whose price nobody knows, so that no sum of money is true.
+    ``unpriced``: something was used whose price nobody knows, so that no sum of money is true. ``roles``: the money of
+    each role of the LLM gateway, None for an unknown price; ``money`` is their sum.
     """
 
     tokens: int = 0
@@ -49,6 +51,8 @@ class Spent:
     accelerator_s: float = 0.0
     unpriced: bool = False
     llm: LlmUse | None = None
+    teacher: LlmUse | None = None
+    roles: dict[Role, float | None] = field(default_factory=dict)
 
 
 class Budget:
@@ -127,12 +131,21 @@ class Budget:
         if money is not None:
             self.spent.money = (self.spent.money or 0.0) + money
 
-    def account(self, use: LlmUse, money: float | None) -> None:
-        """Take over what the LLM gateway's file sums to: absolute figures, so that nothing counts twice."""
-        self.spent.llm = use
-        self.spent.tokens = use.output
-        self.spent.money = money
-        self.spent.unpriced = money is None and use.calls > 0
+    def account(self, use: LlmUse, money: float | None, role: Role = "researcher") -> None:
+        """Take over what the LLM gateway's file sums to for a role: absolute figures, so that nothing counts twice.
+
+        Tokens are the researcher's alone; money is that of all roles.
+        """
+        spent = self.spent
+        if role == "researcher":
+            spent.llm, spent.tokens = use, use.output
+        else:
+            spent.teacher = use
+        if use.calls:
+            spent.roles[role] = money
+        known = [one for one in spent.roles.values() if one is not None]
+        spent.money = sum(known) if known else None
+        spent.unpriced = len(known) < len(spent.roles)
 
     def accelerator_money(self) -> float:
         """What the accelerator has cost so far; 0 where its hours are not counted."""
@@ -176,6 +189,7 @@ class Budget:
             accelerator_s=self.spent.accelerator_s,
             gap_s=self.gap_s,
             llm=self.spent.llm,
+            teacher=self.spent.teacher,
         )
 
     def restore(self, tick: BudgetTick, *, el: float | None = None, gap_s: float = 0.0) -> None:
@@ -186,7 +200,7 @@ class Budget:
         self._seconds = {label: getattr(tick.split, label) for label in LABELS}
         unlabelled = max(0.0, (tick.wall_s if el is None else max(el, tick.wall_s)) - sum(self._seconds.values()))
         self._seconds["think"] += unlabelled
-        self.spent = Spent(tick.tokens, None, tick.accelerator_s, llm=tick.llm)
+        self.spent = Spent(tick.tokens, None, tick.accelerator_s, llm=tick.llm, teacher=tick.teacher)
         if tick.money is not None:
             self.spent.money = max(0.0, tick.money - self.accelerator_money())
         self.gap_s = tick.gap_s + gap_s

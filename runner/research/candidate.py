@@ -21,6 +21,7 @@ from runner.record.events import (
     Event,
     JobQueued,
     ModelCreated,
+    SampleFinished,
     Selected,
     TrainStarted,
     ValidationFinished,
@@ -64,6 +65,7 @@ class Registry:
     candidates: dict[str, Candidate] = field(default_factory=dict)
     selected: str | None = None
     last_validated: str = INITIAL
+    lessons: list[str] = field(default_factory=list)  # the samples that hold replies of the teacher
     _by_pair: dict[tuple[str, str], str] = field(default_factory=dict)
     _highest: dict[str, int] = field(default_factory=dict)
 
@@ -93,6 +95,10 @@ class Registry:
                 self._finish(end)
             case Selected(candidate=candidate):
                 self.selected = candidate
+            case SampleFinished(sample=sample) as end if sample:
+                self._seen(sample)
+                if end.teacher and end.replies:
+                    self.lessons.append(sample)
             case _:
                 return
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -54,6 +54,7 @@ class Job:
     state: Literal["queued", "running", "done"] = "queued"
     note: str = ""
     after: Job | None = None
+    lease: bool = True  # False: it needs no accelerator
     model: str | None = None  # of a training: what it made
     stop: JobStatus = "cancelled"  # what it counts as when its task is cancelled
     answer: Answer = field(default_factory=dict)
@@ -93,13 +94,26 @@ class Jobs:
             raise Refusal(f"{first} runs and {second} waits: only one may wait. Do `vibe wait {first}` first")
 
     def submit(
-        self, verb: Verb, prepare: Callable[[Job], Awaitable[None]], execute: Callable[[Job], Awaitable[Answer]]
+        self,
+        verb: Verb,
+        prepare: Callable[[Job], Awaitable[None]],
+        execute: Callable[[Job], Awaitable[Answer]],
+        *,
+        lease: bool = True,
     ) -> Job:
-        """Take an order; its job starts to prepare at once. Raises Refusal when there is no room."""
+        """Take an order; its job starts to prepare at once. Raises Refusal when there is no room.
+
+        ``lease`` False: it runs in its turn like any other, and leaves the accelerator alone.
+        """
         self.check_room()
         active = self.active
         job = Job(
-            self._new_id(), verb, lambda: prepare(job), lambda: execute(job), after=active[-1] if active else None
+            self._new_id(),
+            verb,
+            lambda: prepare(job),
+            lambda: execute(job),
+            after=active[-1] if active else None,
+            lease=lease,
         )
         self.by_id[job.id] = job
         self._lab.journal.append(JobQueued(job=job.id, verb=verb))
@@ -148,7 +162,7 @@ class Jobs:
             await job.prepare()
             if job.after is not None:
                 await job.after.done.wait()
-            async with self._lab.lease.hold(_HOLDERS[job.verb], job.id):
+            async with self._lab.lease.hold(_HOLDERS[job.verb], job.id) if job.lease else nullcontext():
                 job.state, started = "running", True
                 self.relabel()
                 job.say("running")

@@ -15,6 +15,7 @@ from runner.record.journal import Journal
 from runner.record.rundir import RunDir
 from runner.research.budget import Budget
 from runner.research.lease import Lease
+from runner.research.teacher import Teacher
 from tasks.spec import Component
 
 GIB = 1 << 30
@@ -60,6 +61,7 @@ class Lab:
 
     ``runtime`` is a short private folder for sockets and for files copied into sandboxes. ``initial`` are the snapshot
     ids of P0's components, ``problems`` the number of validation problems (from the grader's setup).
+    ``official_is_selection``: the last test is on the validation problems themselves. ``teacher`` may be sampled.
     """
 
     config: RunConfig
@@ -72,6 +74,8 @@ class Lab:
     memory: MemoryPlan
     initial: dict[Component, str] = field(default_factory=dict)
     problems: int = 0
+    official_is_selection: bool = False
+    teacher: Teacher | None = None
 
     @property
     def scratch(self) -> Path:

@@ -72,7 +72,7 @@ def research_spec(lab: Lab, launch: AgentLaunch, *, sources: Path, control: Path
 def lab_mounts(lab: Lab) -> tuple[Mount, ...]:
     """/lab: the brief, and one leaf per folder, writable where the scope says so. /lab itself stays read-only."""
     workspace = lab.rundir.workspace
-    parts = [Mount(workspace / part, f"/lab/{part}", writable=part in lab.config.scope) for part in COMPONENTS]
+    parts = [Mount(workspace / part, f"/lab/{part}", writable=part in lab.config.editable) for part in COMPONENTS]
     own = [Mount(workspace / name, f"/lab/{name}", writable=True) for name in ("notes", "home")]
     return (Mount(lab.runtime / "brief" / "README.md", "/lab/README.md"), *sorted(parts, key=_writable), *own)
 
@@ -154,6 +154,22 @@ def differ_spec(lab: Lab) -> SandboxSpec:
         ),
         limits=Limits(memory=2 * GIB, cpu_seconds=60, pids=16),
         hostname="differ",
+    )
+
+
+def tracer_spec(lab: Lab) -> SandboxSpec:
+    """The sandbox that looks for a teacher's replies in data: it holds the store's objects and the replies."""
+    return SandboxSpec(
+        profile="intake",
+        argv=(str(lab.python), "-I", "-S", "/in/teacher_rows.py"),
+        mounts=(
+            *python_mounts(lab.python),
+            Mount(_INSIDE / "teacher_rows.py", "/in/teacher_rows.py"),
+            Mount(lab.rundir.store / "objects", "/in/objects"),
+            Mount(lab.rundir.feedback / "samples", "/in/samples"),
+        ),
+        limits=Limits(memory=2 * GIB, cpu_seconds=300, pids=16),
+        hostname="tracer",
     )
 
 

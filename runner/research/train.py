@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 from collections import deque
 from collections.abc import Callable
@@ -23,12 +24,13 @@ from isolation.clean import clean, clean_line
 from isolation.files import write_atomic
 from isolation.intake import Manifest
 from isolation.sandbox import Sandbox
-from runner.record.events import Integrity, ModelCreated, TrainFinished, TrainProgress, TrainStarted, Warned
+from runner.record.events import Integrity, ModelCreated, Taught, TrainFinished, TrainProgress, TrainStarted, Warned
 from runner.record.files import TrainRow
+from runner.research import recipe
 from runner.research.candidate import BASE, Registry
 from runner.research.contamination import Contamination, Refused
 from runner.research.lab import Lab, ask
-from runner.research.sandbox import box, training_spec
+from runner.research.sandbox import box, capture, tracer_spec, training_spec
 from runner.research.workspace import DiskWatch, duration, materialised, sweep
 
 LOG_BYTES = 4 << 20
@@ -146,6 +148,7 @@ class TrainingService:
         scratch = self._lab.scratch / job.job
         out = scratch / "out"
         await self._tidy(folder)
+        self._permitted(job)
         await self._compared(job)
         out.mkdir(parents=True)
         folder.mkdir()
@@ -164,6 +167,16 @@ class TrainingService:
             with contextlib.suppress(OSError):
                 scratch.rmdir()
         return made
+
+    def _permitted(self, job: TrainJob) -> None:
+        """Refuse a trainer that is fixed, and was changed in more than the recipe fields of this run."""
+        lab = self._lab
+        if "trainer" in lab.config.scope or not lab.config.recipe_fields:
+            return
+        try:
+            recipe.check(lab.rundir.store, lab.initial["trainer"], job.trainer, lab.config.recipe_fields)
+        except recipe.NotPermitted as refused:
+            raise TrainingFailed(f"the recipe was refused: {refused}", refused=True) from None
 
     async def _compared(self, job: TrainJob) -> None:
         """Refuse data and trainers that hold validation problems, answers to them, or weights."""
@@ -274,6 +287,20 @@ class TrainingService:
         finally:
             transport.close()
 
+    async def _taught(self, job: TrainJob) -> Taught | None:
+        """What of the teacher's words is in the data; None where the agent had none by then."""
+        lab, samples = self._lab, tuple(self._registry.lessons)
+        if not samples or lab.teacher is None:
+            return None
+        task = {"data": [entry.sha256 for entry in job.data.files], "samples": samples}
+        code, output = await capture(tracer_spec(lab), json.dumps(task).encode(), limit=1 << 16, timeout_s=400)
+        try:
+            found = parse_object(output) if code == 0 else {}
+            counts = {"rows": found.get("rows"), "of": found.get("of")}
+            return Taught.model_validate({"teacher": lab.teacher.model, "samples": samples, **counts})
+        except (StrictError, ValidationError):
+            return Taught(teacher=lab.teacher.model, samples=samples, rows=None, of=None)
+
     async def _gate(self, job: TrainJob, model: str, out: Path, folder: Path) -> ModelCreated:
         """Let the grader check the checkpoint; journal the model that comes of it."""
         lab = self._lab
@@ -300,6 +327,7 @@ class TrainingService:
             delta_norm=result.delta_norm,
             delta_norm_max=result.delta_norm_max,
             delta_norm_max_tensor=result.delta_norm_max_tensor,
+            taught=await self._taught(job),
         )
         write_atomic(folder / "manifest.json", made.model_dump_json().encode())
         lab.journal.append(made, sync=True)

@@ -12,11 +12,12 @@ from grader.protocol import Generate
 from isolation.clean import clean_line
 from isolation.files import write_atomic
 from isolation.problem import IntakeError
-from runner.record.events import EditRefused, ModelCreated, SampleFinished, Selected
+from runner.record.events import EditRefused, ModelCreated, SampleFinished, SampleStarted, Selected
 from runner.research.answers import budget_lines, change, described, history_line, named, noise, trained, used
 from runner.research.candidate import BASE, INITIAL, Candidate, Registry, create, show_feedback
 from runner.research.jobs import Answer, Job, Jobs, Refusal
 from runner.research.lab import Lab, ask
+from runner.research.teacher import MAX_REPLIES, Lesson, Teacher, Wanted, learn
 from runner.research.train import TrainingFailed, TrainingService, TrainJob
 from runner.research.validate import ValidationFailed, ValidationService, paired
 from runner.research.workspace import snapshot
@@ -53,6 +54,7 @@ class Sample(Frozen):
 
     verb: Literal["sample"]
     model: _Model | None = None
+    teacher: bool = False
     n: Annotated[int, Field(ge=1, le=64)] = 1
     temperature: Annotated[float, Field(ge=0, le=10)] = 1.0
     max_tokens: Annotated[int, Field(gt=0)] | None = None
@@ -115,6 +117,10 @@ class Verbs:
             "score": best and best.score and best.score.score,
             "selected": chosen,
             "models": list(self.registry.models),
+            "protocol": self.lab.config.protocol,
+            "scope": list(self.lab.config.scope),
+            "recipe_fields": list(self.lab.config.recipe_fields),
+            "teacher": self.lab.config.teacher_model,
             **used(self.lab.budget.tick(), self.lab.budget.limits),
         }
 
@@ -226,6 +232,8 @@ class Verbs:
 
     def sample(self, order: Sample, prompts: list[bytes]) -> Job:
         """Replies of a model to the agent's prompts (checked lines)."""
+        if order.teacher:
+            return self._lesson(order, prompts)
         model = order.model or self.registry.newest_model()
         self._known_model(model)
         most = self.lab.config.decoding.max_tokens
@@ -238,6 +246,53 @@ class Verbs:
             return await self._sampled(job, order, model, tokens, prompts)
 
         return self.jobs.submit("sample", prepare, execute)
+
+    def _lesson(self, order: Sample, prompts: list[bytes]) -> Job:
+        """Replies of the teacher."""
+        teacher = self.lab.teacher
+        if teacher is None:
+            raise Refusal("this run has no teacher model: let one of your own answer, `vibe sample --model m00 FILE`")
+        if order.model is not None:
+            raise Refusal(f"--teacher and --model {order.model} are two models: name one")
+        if len(prompts) * order.n > MAX_REPLIES:
+            raise Refusal(f"more than {MAX_REPLIES} replies at once: split the file")
+        wanted = Wanted(prompts, order.n, order.max_tokens, order.temperature)
+
+        async def prepare(_job: Job) -> None:
+            return None
+
+        async def execute(job: Job) -> Answer:
+            return await self._taught(job, teacher, wanted)
+
+        return self.jobs.submit("sample", prepare, execute, lease=False)
+
+    async def _taught(self, job: Job, teacher: Teacher, wanted: Wanted) -> Answer:
+        """Ask, and keep what has come however it ends: it is paid for."""
+        lab, name, lesson = self.lab, self.registry.next_id("s", 3), Lesson()
+        shown = lab.rundir.feedback / "samples"
+        shown.mkdir(exist_ok=True)
+        began, total = lab.budget.el(), len(wanted.prompts) * wanted.n
+        counts = {"job": job.id, "model": teacher.model, "prompts": len(wanted.prompts), "n": wanted.n}
+        lab.journal.append(SampleStarted.model_validate(counts))
+        status = "failed"
+        try:
+            await learn(teacher, wanted, lesson, lambda done, of: job.say(f"{done}/{of} replies of the teacher"))
+            status = "ok" if lesson.rows and not lesson.failed and not lesson.spent else "failed"
+        except BaseException:
+            status = job.stop if job.task and job.task.cancelling() else "failed"
+            raise
+        finally:
+            if lesson.rows:
+                write_atomic(shown / f"{name}.jsonl", lesson.lines())
+            kept = {"teacher": True, "sample": name if lesson.rows else "", "replies": len(lesson.rows)}
+            end = {"status": status, "seconds": lab.budget.el() - began, "error": lesson.error, **kept}
+            lab.journal.append(SampleFinished.model_validate({**counts, **end}), sync=True)
+        if not lesson.rows:
+            raise Refusal(f"{job.id}: the teacher gave no reply: {lesson.error}")
+        where = f"/feedback/samples/{name}.jsonl"
+        missing = f"; {total - len(lesson.rows)} did not come: {lesson.error}" if len(lesson.rows) < total else ""
+        text = f"{len(lesson.rows)} of {total} replies of the teacher {teacher.model}: {where}{missing}"
+        return {"text": text, "path": where, "teacher": teacher.model, "replies": len(lesson.rows)}
 
     async def _sampled(self, job: Job, order: Sample, model: str, tokens: int, prompts: list[bytes]) -> Answer:
         lab, name = self.lab, self.registry.next_id("s", 3)
@@ -269,7 +324,7 @@ class Verbs:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             end = {"status": status, "seconds": lab.budget.el() - began, "error": error}
-            counts = {"job": job.id, "model": model, "prompts": len(prompts), "n": order.n}
+            counts = {"job": job.id, "model": model, "prompts": len(prompts), "n": order.n, "sample": name}
             lab.journal.append(SampleFinished.model_validate({**counts, **end}))
         where = f"/feedback/samples/{name}.jsonl"
         return {"text": f"{len(prompts)} × {order.n} replies of {model}: {where}", "path": where, "model": model}

@@ -23,6 +23,7 @@ from tasks.spec import COMPONENTS, LETTERS, Component
 _MEASURE_S = 10.0
 _FREE_S = 0.5
 _MIN_INODES = 4096
+_SAME = "the same validation problems with draws of its own"
 
 
 class WorkspaceError(BenchError):
@@ -46,7 +47,7 @@ async def snapshot(lab: Lab, component: Component) -> Manifest:
 
     Raises IntakeError when it holds what a snapshot may not hold.
     """
-    if component not in lab.config.scope and component in lab.initial:
+    if component not in lab.config.editable and component in lab.initial:
         return intake.load_manifest(lab.rundir.store, lab.initial[component])
     sizes = lab.config.intake
     limit = {"data": sizes.data, "trainer": sizes.trainer, "harness": sizes.harness}[component]
@@ -84,8 +85,11 @@ def write_brief(lab: Lab, task_brief: str, *, seconds_per_validation: float | No
         budget=duration(lab.budget.left()),
         deadline=time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(lab.budget.deadline)),
         policy=_policy(config),
+        protocol=protocol_note(lab),
+        teacher=_teacher_line(config),
+        counted=_SAME if lab.official_is_selection else "hidden problems",
         seconds_note=f"One validation took {duration(seconds_per_validation)} here." if seconds_per_validation else "",
-        **{part: "edit" if part in config.scope else "read" for part in COMPONENTS},
+        **{part: "edit" if part in config.scope else "read" for part in COMPONENTS} | _recipe_cell(config),
     )
     folder = lab.runtime / "brief"
     folder.mkdir(mode=0o755, exist_ok=True)
@@ -95,6 +99,36 @@ def write_brief(lab: Lab, task_brief: str, *, seconds_per_validation: float | No
 
 def _template() -> Template:
     return Template((Path(__file__).parent / "brief.md").read_text())
+
+
+def _recipe_cell(config: RunConfig) -> dict[str, str]:
+    fixed = "trainer" not in config.scope and bool(config.recipe_fields)
+    return {"trainer": "read; of `recipe.toml` set the fields below"} if fixed else {}
+
+
+def _teacher_line(config: RunConfig) -> str:
+    if config.teacher_model is None:
+        return ""
+    return "\n    vibe sample --teacher prompts.jsonl             let the teacher model answer them: it costs money"
+
+
+def protocol_note(lab: Lab) -> str:
+    """What the run's protocol permits, for the brief; empty under the default one."""
+    config = lab.config
+    if config.protocol != "rsibench-data":
+        return ""
+    money = f" and {config.budget.money:g} of money" if config.budget.money is not None else ""
+    same = " Here the official problems are the selection problems themselves." if lab.official_is_selection else ""
+    return _note().substitute(
+        fields=", ".join(f"`{name}`" for name in config.recipe_fields) or "none",
+        money=money,
+        same=same,
+        teacher=f"There is a teacher: `{config.teacher_model}`." if config.teacher_model else "There is no teacher.",
+    )
+
+
+def _note() -> Template:
+    return Template((Path(__file__).parent / "rsibench.md").read_text())
 
 
 def _policy(config: RunConfig) -> str:

@@ -147,7 +147,7 @@ def test_skipped_rows_come_round_again(tmp_path, skip, numbers):
     (tmp_path / "data" / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "trainer" / "recipe.toml").write_text('method = "lora"\nstart_from = "base"\n')
     (tmp_path / "harness" / "main.py").write_text("")
-    lab.Lab(tmp_path).write(design.Design(examples=2, skip=skip, after="m01"))
+    lab.Lab(root=tmp_path).write(design.Design(examples=2, skip=skip, after="m01"))
     written = (tmp_path / "data" / "train.jsonl").read_text().splitlines()
     assert [int(json.loads(line)["completion"]) for line in written] == numbers
     assert 'start_from = "parent"' in (tmp_path / "trainer" / "recipe.toml").read_text()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from grader import vault as inside
-from grader.vault import Vault, serve, shares_a_problem
+from grader.vault import Vault, same_problems, serve, shares_a_problem
 from tasks.spec import Problem
 
 
@@ -54,6 +54,20 @@ def test_texts_of_signs_alone_are_not_all_one_problem() -> None:
     plus, minus = (Problem(id="x", question=question, gold="1") for question in ("+", "−"))
     assert not shares_a_problem([plus], [minus])
     assert shares_a_problem([plus], [plus])
+
+
+def test_two_splits_are_the_same_only_when_every_problem_and_answer_is(tmp_path: Path) -> None:
+    both = [("What is 30  + 3?", 33), ("what is 2 + 2?", 4)]
+    for hidden, same in (
+        (both, True),
+        (both[:1], False),
+        ([*both, ("And 1?", 1)], False),
+        ([both[0], ("2 + 2?", 4)], False),
+    ):
+        _, opened = _opened(tmp_path, hidden)
+        assert (opened["result"]["same"], opened["result"]["overlap"]) == (same, True)
+    one, other = (Problem(id="x", question="What?", gold=gold) for gold in "12")
+    assert not same_problems([one], [other]) and same_problems([one, other], [other, one])
 
 
 def test_hidden_problems_are_served_only_when_unsealed_and_to_one_candidate(tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ def test_every_kind_has_one_line() -> None:
     for event in events_of(
         *(said for said, _, _ in whole_run()),
         ev.HumanAction(action="stop"),
+        ev.SampleStarted(job="j902", model=HOSTILE, prompts=3, n=2),
         Unknown(kind=HOSTILE, fields={}, why=HOSTILE),
     ):
         state = fold(state, event)

@@ -25,7 +25,7 @@ from runner.report.document import build, write_report
 ROOT = Path(__file__).parents[2]
 STABLE = {
     "run", "task", "problems", "model", "agent", "scope", "seed", "isolation", "validation", "hidden", "candidates",
-    "budget", "selected_by", "integrity",
+    "budget", "selected_by", "integrity", "protocol", "official",
 }  # fmt: skip
 
 

@@ -42,7 +42,7 @@ search   6 valid of 7 validations; peak c03 validation 53.7 %, +20.8 over P0 aft
 designs  D 6 · T 0 · H 7
 time     13m32s of 2h00m: grade 46 % · train 47 % · sample 0 % · wait 1 % · think 6 %
 waiting  93.8 % of the time
-used     tokens 4200 · money 0.06
+used     tokens 4200 · money 0.06 of 5.00
 """
 
 

@@ -310,7 +310,12 @@ async def phases(tmp_path: Path, short: Path) -> AsyncIterator[Maker]:
     """Makes a started research phase; everything is closed at the end."""
     made: list[Phase] = []
 
-    async def make(grader: EchoGrader | None = None, **changes: Any) -> Phase:
+    async def make(
+        grader: EchoGrader | None = None,
+        task_files: Callable[[Path], None] = lambda _workspace: None,
+        official_is_selection: bool = False,
+        **changes: Any,
+    ) -> Phase:
         base = tmp_path / "base"
         base.mkdir()
         (base / "config.json").write_text("{}")
@@ -333,8 +338,14 @@ async def phases(tmp_path: Path, short: Path) -> AsyncIterator[Maker]:
             runtime=short,
             memory=replace(plan_memory(8 << 30, 1 << 30), idle=False),
             problems=PROBLEMS,
+            official_is_selection=official_is_selection,
         )
-        prepare(lab, lay_out)
+
+        def task_lays_out(workspace: Path) -> None:
+            lay_out(workspace)
+            task_files(workspace)
+
+        prepare(lab, task_lays_out)
         await snapshot_initial(lab)
         registry = Registry.of(journal)
         first = await create_initial(lab, registry)

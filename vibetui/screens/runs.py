@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from runner.record.describe import delta_text, duration, number
 from runner.record.journal import load
 from runner.record.liveness import Liveness, liveness
+from runner.record.naming import names
 from runner.record.rundir import RunDir, holder_alive, list_runs
 from runner.record.state import RunState, valid
 from vibetui.follow import View
@@ -65,6 +66,12 @@ def _view(run: RunDir, state: RunState) -> View:
     return View(run=run, state=state, how=liveness(run, state), held=holder_alive(run.lock_file), ready=True)
 
 
+def _sign_of(state: RunState) -> str:
+    """A mark beside a difference that is no hidden one: official, or official on the selection set itself."""
+    called = names(state)
+    return " off=sel" if called.same else " off" if called.counted == "official" else ""
+
+
 def row_of(view: View, symbols: Symbols) -> Row:
     """A run as a row: the same numbers as `runner ls`."""
     sign, word, role = liveness_of(view, symbols)
@@ -81,7 +88,7 @@ def row_of(view: View, symbols: Symbols) -> Row:
             (one_line(run.agent, 20) if run else "–", "muted"),
             (number(state.initial.score * 100) if state.initial else "–", "text"),
             (number(best.score * 100) if best else "–", "accent"),
-            (delta_text(hidden.value) if hidden else "–", tone),
+            (f"{delta_text(hidden.value)}{_sign_of(state)}" if hidden else "–", tone),
             (str(len(valid(state, initial=False))), "muted"),
             (duration(state.budget.wall_s), "text"),
             (duration(run.budget.wall_s) if run else "–", "muted"),

@@ -8,6 +8,7 @@ from typing import Literal
 
 from runner.record.describe import count, duration, number
 from runner.record.files import TrainRow
+from runner.record.naming import names
 from runner.record.state import INITIAL, CandidateState, RunState, chosen
 from vibetui.follow import View
 from vibetui.text import Line, line
@@ -146,7 +147,7 @@ class ValidationChart(Block):
         state = view.state
         problems = f" on {state.run.problems}" if state.run else ""
         where = {"time": "time", "evals": "evaluations", "tokens": "tokens"}[self.axis]
-        title(self, f"validation %{problems}, by {where}" + ("" if self.zoom == "fit" else f", {self.zoom}"))
+        title(self, f"{names(state).seen} %{problems}, by {where}" + ("" if self.zoom == "fit" else f", {self.zoom}"))
         star = starred(state)
         how = "selected" if chosen(state) else "best"
         parts = [f"{signs.starting} P0", f"{signs.point} eval"]

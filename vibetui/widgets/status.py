@@ -9,6 +9,7 @@ from textual import events
 from runner.record.describe import count, duration, letters, money, number, percent, share, tokens
 from runner.record.events import SCHEMA_VERSION
 from runner.record.liveness import Liveness
+from runner.record.naming import names
 from runner.record.state import INITIAL, RunState, chosen, integrity_count
 from vibetui.follow import View
 from vibetui.keys import Key, footer
@@ -94,6 +95,8 @@ def caveats(view: View) -> list[tuple[str, Role]]:
         found.append((f"journal schema {view.schema} is newer than {SCHEMA_VERSION}: some of it is not shown", bad))
     if view.how is Liveness.CRASHED and not view.waiting:
         found.append(("the run died: press S to resume it", bad))
+    if names(state).same:
+        found.append(("OFFICIAL = SELECTION SET: the official score is on problems that the agent saw", bad))
     if state.allowed:
         found.append(("MISSING WALLS, allowed: " + ", ".join(one_line(wall, 40) for wall in state.allowed), bad))
     if noticed := integrity_count(state):
@@ -218,7 +221,7 @@ def now_line(state: RunState, cells: int, signs: Symbols) -> Line:
     if state.phase == "hidden_test" and state.hidden is None:
         done = state.outcome.progress
         note = f" {one_line(state.outcome.note, 20)}" if state.outcome.note else ""
-        what = f"hidden test{note}, problem {count(done.done)}/{count(done.total)}"
+        what = f"{names(state).test}{note}, problem {count(done.done)}/{count(done.total)}"
         return (label, *line(what + "  "), *gauge(done.share, 24, "accent", signs))
     if state.finished is not None:
         return line(label, f"finished: {state.finished.status.replace('_', ' ')}", (_reason(state), "muted"))
@@ -257,11 +260,12 @@ def card_lines(state: RunState, signs: Symbols, cells: int = 80) -> list[Line]:
     """The final card in four lines."""
     first, second = (12, 31) if cells >= 76 else (8, 26)
     hidden, name = state.hidden, chosen(state)
-    on_hidden = "hidden test (once)" if hidden else "no hidden test"
+    called = names(state)
+    on_hidden = f"{called.test} (once)" if hidden else f"no {called.test}"
     selected = state.candidates.get(name) if name else None
     score = selected.validation if selected else None
     lines = [
-        line((cell("", first), "text"), (cell("validation", second), "muted"), (on_hidden, "muted")),
+        line((cell("", first), "text"), (cell(called.seen, second), "muted"), (on_hidden, "muted")),
         line(
             (cell(" P0  c00" if first > 8 else " P0", first), "text"),
             cell(_score(state.initial), second),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ _VENDORS: Mapping[Style, tuple[str, str]] = {
     "anthropic": ("https://api.anthropic.com", "ANTHROPIC_API_KEY"),
     "openai": ("https://api.openai.com", "OPENAI_API_KEY"),
 }
+_UNLIMITED = ", or take the limit away: --set budget.money=none"
 _LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -34,6 +35,12 @@ def complete_agent(values: dict[str, Any]) -> None:
         values.setdefault("agent_files", files)
     elif name not in NAMES:
         raise ConfigError(f"unknown agent {name!r}", where="--agent", do=did_you_mean(name, NAMES))
+    _complete_model(values, name)
+    _complete_teacher(values)
+
+
+def _complete_model(values: dict[str, Any], name: str) -> None:
+    """Where the agent's model is, if it has one."""
     if values.get("agent_model") is None:
         if name in STYLES:
             do = "Name its model: --agent-model NAME, as the provider spells it"
@@ -43,6 +50,19 @@ def complete_agent(values: dict[str, Any]) -> None:
     llm = values.setdefault("llm", {})
     if isinstance(llm, dict):
         _complete_llm(llm, STYLES.get(name, "openai"))
+
+
+def _complete_teacher(values: dict[str, Any]) -> None:
+    """Where a teacher is: at its own address, else at the agent's model's, else at a vendor's."""
+    if values.get("teacher_model") is None:
+        if "teacher" in values:
+            do = "Name it: --teacher-model NAME, or take the table away"
+            raise ConfigError("an address without a model", where="teacher", do=do)
+        return
+    agents = values.get("llm")
+    teacher = values.setdefault("teacher", dict(agents) if isinstance(agents, dict) else {})
+    if isinstance(teacher, dict):
+        _complete_llm(teacher, "openai")
 
 
 def _complete_llm(llm: dict[str, Any], style: Style) -> None:
@@ -79,8 +99,10 @@ def command_words(agent: str) -> tuple[list[str], list[str]]:
 def check_agent(config: RunConfig) -> None:
     """What a run may not start with. Raises ConfigError."""
     llm = config.llm
+    if config.teacher is not None:
+        _check_address(config.teacher, "teacher")
     if llm is not None:
-        _check_address(llm)
+        _check_address(llm, "llm")
         needed = STYLES.get(config.agent)
         if needed is not None and llm.style != needed:
             do = f"Leave llm.style out, or write {needed!r}"
@@ -88,27 +110,31 @@ def check_agent(config: RunConfig) -> None:
     _check_money(config)
 
 
+def _models(config: RunConfig) -> Iterator[tuple[str, LlmConfig, str]]:
+    """Each model that the run asks: its table, where it is, its name."""
+    named = (("llm", config.llm, config.agent_model), ("teacher", config.teacher, config.teacher_model))
+    yield from ((table, where, model) for table, where, model in named if where is not None and model is not None)
+
+
 def check_ready(config: RunConfig) -> None:
     """That a run's key is where the configuration says, before anything is spent. Only its presence is looked at."""
-    llm = config.llm
-    if llm is None or config.agent_model is None:
-        return
-    if llm.key_file is not None and not Path(llm.key_file).is_file():
-        raise ConfigError("no such key file", where="llm.key_file", do="Check the path")
-    if llm.key_file is None and llm.key_env is not None and not os.environ.get(llm.key_env):
-        do = f"Type: export {llm.key_env}=…, or --set llm.key_file=FILE"
-        raise ConfigError("no key", where=f"${llm.key_env}", do=do)
+    for table, llm, _ in _models(config):
+        if llm.key_file is not None and not Path(llm.key_file).is_file():
+            raise ConfigError("no such key file", where=f"{table}.key_file", do="Check the path")
+        if llm.key_file is None and llm.key_env is not None and not os.environ.get(llm.key_env):
+            do = f"Type: export {llm.key_env}=…, or --set {table}.key_file=FILE"
+            raise ConfigError("no key", where=f"${llm.key_env}", do=do)
 
 
-def _check_address(llm: LlmConfig) -> None:
+def _check_address(llm: LlmConfig, table: str) -> None:
     parts = urlsplit(llm.base_url)
     plain = parts.path.strip("/") in ("", "v1") and not (parts.query or parts.fragment or parts.username)
     if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
         do = "Write https://HOST, or http://127.0.0.1:PORT for a server on this machine"
-        raise ConfigError(f"{llm.base_url!r} is no address of a model", where="llm.base_url", do=do)
+        raise ConfigError(f"{llm.base_url!r} is no address of a model", where=f"{table}.base_url", do=do)
     if parts.scheme == "http" and parts.hostname not in _LOCAL:
         do = "Use https; http is for this machine"
-        raise ConfigError("a key and a whole run would cross the network unencrypted", where="llm.base_url", do=do)
+        raise ConfigError("a key and a whole run would cross the network unencrypted", where=f"{table}.base_url", do=do)
 
 
 def _check_money(config: RunConfig) -> None:
@@ -116,12 +142,12 @@ def _check_money(config: RunConfig) -> None:
     if config.budget.money is None:
         return
     llm = config.llm
-    if llm is not None:
-        price = llm.prices.get(config.agent_model or "")
+    for table, where, model in _models(config):
+        price = where.prices.get(model)
         if price is None or not price.known():
             missing = "input, cached, cache_write and output"
-            do = f'Write [llm.prices."{config.agent_model}"] with {missing} in a --config file (docs/agents.md)'
-            raise ConfigError(f"the price of {config.agent_model!r} is not known", where="budget.money", do=do)
+            do = f'Write [{table}.prices."{model}"] with {missing} in a --config file (docs/agents.md){_UNLIMITED}'
+            raise ConfigError(f"the price of {model!r} is not known", where="budget.money", do=do)
     if config.engine.device == "cuda" and (llm is None or llm.accelerator_hour_price is None):
-        do = "Set llm.accelerator_hour_price (0 if you do not count it), or drop the limit on money"
+        do = f"Set llm.accelerator_hour_price (0 if you do not count it){_UNLIMITED}"
         raise ConfigError("the price of an accelerator hour is not known", where="budget.money", do=do)

@@ -85,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
     sample = verbs.add_parser("sample", parents=[common, starts], help="let a model answer your own prompts")
     sample.add_argument("prompts", help='file of {"prompt": text} or {"messages": [...]} lines, at most 8 MiB')
     sample.add_argument("--model", type=model, metavar="M", help="a model (default: the newest)")
+    sample.add_argument("--teacher", action="store_true", help="ask the run's teacher, if it has one: it costs money")
     sample.add_argument("-n", type=int, default=1, metavar="N", help="replies per prompt (default 1, at most 64)")
     sample.add_argument("--temperature", type=float, default=1.0, metavar="T", help="default 1.0")
     sample.add_argument("--max-tokens", type=int, metavar="K", help="tokens per reply (default and limit: the task's)")

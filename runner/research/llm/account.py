@@ -183,6 +183,7 @@ class Account:
         self._changed = asyncio.Condition()
         self.totals = before or Totals(role=door.role)
         self.elsewhere = 0.0
+        self.peers: tuple[Account, ...] = ()  # the other roles: one limit on money holds for all together
 
     async def begin(self, api: Api, model: str, estimate: int, asked: int | None) -> Call:
         """Let a call through when it fits. Raises Refused (429) once a limit is reached."""
@@ -226,11 +227,19 @@ class Account:
         self.totals = self.totals.model_copy(update={"refused": self.totals.refused + 1})
         self._told(self.totals)
 
+    def reserved(self) -> float:
+        """The most that its open calls can still cost."""
+        return sum(one.reserved_money for one in self._open.values())
+
+    def _others(self) -> float:
+        """Money that is spent, or may be, outside this role."""
+        return self.elsewhere + sum((peer.totals.money or 0.0) + peer.reserved() for peer in self.peers)
+
     def _check(self) -> None:
         limits, used = self._door.limits, self.totals
         if limits.tokens is not None and used.tokens.output >= limits.tokens:
             raise Refused(429, f"the token budget of this run is used up ({used.tokens.output} of {limits.tokens})")
-        money = (used.money or 0.0) + self.elsewhere
+        money = (used.money or 0.0) + self._others()
         if limits.money is not None and money >= limits.money:
             raise Refused(429, f"the money budget of this run is used up ({money:.2f} of {limits.money:.2f})")
 
@@ -244,7 +253,7 @@ class Account:
             reserved = sum(call.reserved_tokens for call in self._open.values())
             wanted = min(wanted, limits.tokens - self.totals.tokens.output - reserved)
         if limits.money is not None and price.output:
-            used = (self.totals.money or 0.0) + self.elsewhere + sum(one.reserved_money for one in self._open.values())
+            used = (self.totals.money or 0.0) + self._others() + self.reserved()
             left = limits.money - used - (cost(Tokens(input=estimate), price) or 0.0)
             wanted = min(wanted, int(left * 1e6 / price.output))
         return wanted

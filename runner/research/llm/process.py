@@ -60,6 +60,8 @@ async def serve(setup: Setup, lines: asyncio.StreamReader) -> None:
             stack.push_async_callback(server.close)
             accounts.append(account)
             say(account.totals)
+        for account in accounts:
+            account.peers = tuple(other for other in accounts if other is not account)
         say(Ready())
         while line := await lines.readline():
             spent = Elsewhere.model_validate_json(line).money

@@ -93,6 +93,17 @@ MENU = (
     Move("epochs", (("epochs", 3.0),), "see each example three times"),
 )
 
+RECIPE_KEYS = {
+    "learning_rate": "learning_rate",
+    "epochs": "epochs",
+    "method": "method",
+    "steps": "max_steps",
+    "batch": "batch_size",
+    "after": "start_from",
+    "merge": "method",
+}
+"""The key of the recipe that a decision about the trainer sets."""
+
 SIZES = ("examples", "steps")
 LARGE_BYTES = 100_000_000
 SMALLER_BATCH = Move("smaller-batch", (("batch", 8),), "few rows will be seen: smaller batches make more steps of them")
@@ -104,6 +115,15 @@ def menu_for(base_bytes: int) -> tuple[Move, ...]:
     if base_bytes <= LARGE_BYTES:
         return MENU
     return (*(replace(move, bold=move.bold or move.name == FULL) for move in MENU), SMALLER_BATCH)
+
+
+def permitted(move: Move, writable: tuple[str, ...], recipe: tuple[str, ...] | None) -> bool:
+    """May this move be made: its component is writable, and where only some keys of the recipe may be set, its keys
+    are among them. ``recipe`` None: the whole trainer is the agent's."""
+    if move.component not in writable:
+        return False
+    keys = {RECIPE_KEYS[name] for name, _ in move.change if name in RECIPE_KEYS}
+    return recipe is None or keys <= set(recipe)
 
 
 def merging(first: str, second: str) -> Move:

@@ -30,9 +30,11 @@ def say(text: str, tool: str = "") -> None:
 class Lab:
     """What can be edited here, and how a design becomes files."""
 
-    def __init__(self, root: Path = ROOT) -> None:
+    def __init__(self, recipe: tuple[str, ...] | None = None, root: Path = ROOT) -> None:
+        """``recipe``: the keys of the recipe that may be set where nothing else of the trainer may; None: all of it."""
         self.root = root
         self.kept = root / "home" / "original"
+        self.recipe = recipe
         if not self.kept.exists():
             for name in COMPONENTS:
                 shutil.copytree(self.root / name, self.kept / name)

@@ -23,12 +23,19 @@ def seconds_left() -> float:
     return float(str(vibe("status")["left_s"]))
 
 
+def recipe_keys(status: dict[str, object]) -> tuple[str, ...] | None:
+    """The keys of the recipe that this run permits; None where the trainer is in scope, or nothing of it is."""
+    keys, scope = status.get("recipe_fields"), status.get("scope")
+    fixed = isinstance(keys, list) and isinstance(scope, list) and keys and "trainer" not in scope
+    return tuple(map(str, keys)) if fixed and isinstance(keys, list) else None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     try:
-        lab, memory = Lab(), Memory(ROOT / "home" / "memory.jsonl")
+        lab, memory = Lab(recipe_keys(vibe("status"))), Memory(ROOT / "home" / "memory.jsonl")
         if memory.known:
             say(f"started again: {len(memory)} answers are known, I go on from there")
         first, _ = memory.once(["budget"], lambda: {"left_s": seconds_left()})

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 
 import stats
 from clock import Clock
-from design import LARGE_BYTES, Design, Move, changed, menu_for, merging, practising, sized, trained
+from design import LARGE_BYTES, Design, Move, changed, menu_for, merging, permitted, practising, sized, trained
 from evidence import FEEDBACK, HIGH_LOSS, WRONG_CALLS, diverged, faults, losses
 from lab import Lab, Refused, say, vibe
 from memory import Memory
@@ -78,7 +78,7 @@ class Search:
         self.lab = lab
         self.memory = memory
         self.clock = clock
-        self.menu = [move for move in menu_for(lab.base_bytes) if move.component in lab.writable]
+        self.menu = [move for move in menu_for(lab.base_bytes) if permitted(move, lab.writable, lab.recipe)]
         random.Random(seed).shuffle(self.menu)  # noqa: S311  an order of moves, no secret
         self.wanted = faults(FEEDBACK / "c00").mostly
         self.menu.sort(key=lambda move: (move.mends not in self.wanted, move.bold))
@@ -96,7 +96,13 @@ class Search:
     def run(self) -> Node:
         """Search until the time, the ideas or the patience run out; returns the best node."""
         seen = " and ".join(sorted(self.wanted)) or "no one thing"
-        say(f"initial system: {self.best.score:.1%}, mostly wrong: {seen}; I may edit {', '.join(self.lab.writable)}")
+        own = ", ".join(
+            f"{part} ({len(self.lab.recipe)} keys of the recipe)"
+            if part == "trainer" and self.lab.recipe is not None
+            else part
+            for part in self.lab.writable
+        )
+        say(f"initial system: {self.best.score:.1%}, mostly wrong: {seen}; I may edit {own}")
         while (moves := self.propose()) is not None:
             self.attempt(moves)
             if self.best.score >= GOOD_ENOUGH:
@@ -131,7 +137,7 @@ class Search:
 
     def merges(self) -> Iterator[Moves]:
         """The best model with the runner-up among the other trained ones, where both are any good."""
-        if self.best.model == "m00" or "trainer" not in self.lab.writable:
+        if self.best.model == "m00" or not permitted(merging("", ""), self.lab.writable, self.lab.recipe):
             return
         floor = max(PEER * self.best.score, self.nodes[0].score)
         peers = [n for n in self.nodes if n.model not in ("m00", self.best.model) and n.score > floor]
@@ -144,9 +150,10 @@ class Search:
 
     def practice(self) -> Iterator[Moves]:
         """The best model, trained on with rows that it has not seen: it has learned what it does, not yet how often."""
-        design = self.best.design
-        if self.improved and self.best.model != "m00" and not design.merge and "trainer" in self.lab.writable:
-            yield (practising(self.best.model, design),)
+        move = practising(self.best.model, self.best.design)
+        trained_here = self.best.model != "m00" and not self.best.design.merge
+        if self.improved and trained_here and permitted(move, self.lab.writable, self.lab.recipe):
+            yield (move,)
 
     def apply(self, moves: Moves) -> Design:
         design = self.best.design
