@@ -58,6 +58,7 @@ def make_engine(setup: GraderSetup, on_notice: OnNotice) -> Engine:
         Path(setup.runtime_dir),
         Path(setup.log_dir) / "engine.log",
         on_notice=on_notice,
+        memory=setup.engine_memory,
     )
 
 

@@ -57,7 +57,10 @@ class LlmConfig(Frozen):
 
 
 class RunConfig(Frozen):
-    """Everything that decides a run. Equal configurations have equal digests. Paths are absolute host paths."""
+    """Everything that decides a run. Equal configurations have equal digests. Paths are absolute host paths.
+
+    ``engine_memory`` in bytes bounds the model server's sandbox; None: by the model and the machine.
+    """
 
     task: str
     problems: str
@@ -78,6 +81,7 @@ class RunConfig(Frozen):
     decoding: Decoding
     limits: ProblemLimits
     engine: EngineConfig
+    engine_memory: Annotated[int, Field(ge=1 << 30)] | None = None
     budget: BudgetLimits
     profile: Literal["laptop", "workstation"]
     protocol: Literal["vibetraining"] = "vibetraining"
