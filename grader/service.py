@@ -239,7 +239,7 @@ class Service:
         self._engine = engine
 
     async def _read_base(self) -> None:
-        self._base = await asyncio.to_thread(tree_digest, Path(self._setup.base_dir))
+        self._base = await asyncio.to_thread(tree_digest, Path(self._setup.base_dir), cards=False)
 
     async def _fresh(self) -> Bench:
         """A new engine in place of the old one, whatever state that was in."""

@@ -278,6 +278,11 @@ def candidates() -> Iterator[Path]:
     if named:
         yield Path(named).absolute()
         return
+    yield from installed()
+
+
+def installed() -> Iterator[Path]:
+    """The system's bubblewrap and that of the wheel, whichever is there."""
     yield _SYSTEM_BWRAP
     wheel = _wheel_bwrap()
     if wheel is not None:
