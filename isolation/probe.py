@@ -164,8 +164,8 @@ def _no_namespaces(what: str) -> Finding:
         do = APPARMOR_RECIPE
     elif any(symptom in what for symptom in _USED_UP):
         do = (
-            "What is around this program (a container, another sandbox) allows it no user namespaces: run outside of it, "
-            "or raise the number there with `sudo sysctl user.max_user_namespaces=15000`"
+            "What is around this program (a container, another sandbox) allows it no user namespaces: "
+            "run outside of it, or raise the number there with `sudo sysctl user.max_user_namespaces=15000`"
         )
     else:
         do = recipe() if any(symptom in what for symptom in _SYMPTOMS) else "Mend what that message says"
@@ -183,7 +183,7 @@ def recipe() -> str:
         return (
             "Inside a container: start it with `--security-opt seccomp=unconfined --security-opt apparmor=unconfined`"
         )
-    if _setting("kernel/apparmor_restrict_unprivileged_userns") in ("1", ""):
+    if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1":
         return APPARMOR_RECIPE
     return "Run on the host itself: something around this program forbids user namespaces"
 
