@@ -15,14 +15,15 @@ from grader.errors import GraderError
 from grader.protocol import ModelRef
 
 
-def tree_digest(root: Path) -> str:
-    """sha256 over names, sizes and contents below ``root``. A model card (.md) decides nothing and is left out.
+def tree_digest(root: Path, *, cards: bool = True) -> str:
+    """sha256 over names, sizes and contents below ``root``; of a model without its ``cards`` (.md), which decide
+    nothing. A harness may well read its prompt from such a file.
 
     Every byte counts, however large the file: weights that differ only in the middle are another model. Files are read
     side by side, because the shards of a large base would take a minute one after the other.
     """
     digest = hashlib.sha256()
-    paths = sorted(path for path in root.rglob("*") if path.is_file() and path.suffix != ".md")
+    paths = sorted(path for path in root.rglob("*") if path.is_file() and (cards or path.suffix != ".md"))
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as readers:
         for path, content in zip(paths, readers.map(_content, paths), strict=True):
             digest.update(f"{path.relative_to(root).as_posix()}\0{path.stat().st_size}\0".encode())
@@ -38,7 +39,7 @@ def model_identity(models_dir: Path, model: ModelRef, base: str) -> str:
     files = folder / ("adapter" if model.format == "adapter" else "weights")
     if not files.is_dir():
         raise GraderError(f"there is no {model.format} of {model.id}", where=str(files), do="Train it again")
-    return hashlib.sha256(f"{base}\0{model.format}\0{tree_digest(files)}".encode()).hexdigest()
+    return hashlib.sha256(f"{base}\0{model.format}\0{tree_digest(files, cards=False)}".encode()).hexdigest()
 
 
 def subject_identity(model: str, harness_dir: Path) -> str:

@@ -109,8 +109,11 @@ class EngineConfig(Frozen):
 
 
 class GraderSetup(Frozen):
-    """The first request. Paths are host paths; ``hidden`` is opened by the vault alone. ``hidden_seed``: the seed of
-    the hidden test's draws, where it is not that of the evaluations."""
+    """The first request. Paths are host paths; ``hidden`` is opened by the vault alone.
+
+    ``engine_memory`` in bytes bounds the engine's sandbox; ``cgroup`` are the folders that it may divide, by ``:``.
+    ``hidden_seed``: the seed of the hidden test's draws, where it is not that of the evaluations.
+    """
 
     op: Literal["setup"] = "setup"
     id: str
@@ -124,13 +127,13 @@ class GraderSetup(Frozen):
     decoding: Decoding
     limits: ProblemLimits
     engine: EngineConfig
+    engine_memory: int | None = None
     model_env: str
     base_dir: str
     models_dir: str
     runtime_dir: str
     log_dir: str
     cgroup: str | None
-    allow_weak: tuple[str, ...] = ()
 
 
 class ModelRef(Frozen):

@@ -59,6 +59,7 @@ def make_engine(setup: GraderSetup, on_notice: OnNotice) -> Engine:
         Path(setup.runtime_dir),
         Path(setup.log_dir) / "engine.log",
         on_notice=on_notice,
+        memory=setup.engine_memory,
     )
 
 
@@ -241,7 +242,7 @@ class Service:
         self._engine = engine
 
     async def _read_base(self) -> None:
-        self._base = await asyncio.to_thread(tree_digest, Path(self._setup.base_dir))
+        self._base = await asyncio.to_thread(tree_digest, Path(self._setup.base_dir), cards=False)
 
     async def _fresh(self) -> Bench:
         """A new engine in place of the old one, whatever state that was in."""

@@ -30,6 +30,9 @@ OLDEST = (0, 8, 0)
 FIXED = (0, 12, 0)
 """The first release without CVE-2026-87766."""
 
+BWRAP_VARIABLE = "VIBETRAINING_BWRAP"
+"""Names the bubblewrap to use, and no other; for machines that keep it elsewhere, and to try a newer one."""
+
 _SYSTEM_BWRAP = Path("/usr/bin/bwrap")
 _PERSON = "agent"
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -250,6 +253,14 @@ def python_mounts(python: Path) -> tuple[Mount, ...]:
     return tuple(Mount(Path(os.path.realpath(folder)), str(folder)) for folder in tops)
 
 
+def shown_to_all(path: Path, *pythons: Path) -> str:
+    """The folder through which sandboxes read ``path``: /usr, or what one of ``pythons`` needs. "" where none is."""
+    shown = [Path("/usr"), *(Path(os.path.realpath(f"/{name}")) for name in _MERGED)]
+    shown += [mount.source for python in pythons for mount in python_mounts(python)]
+    real = Path(os.path.realpath(path))
+    return next((str(folder) for folder in shown if real == folder or folder in real.parents), "")
+
+
 def base_python() -> Path:
     """The interpreter under our virtual environment: what runs our single files inside, without our packages."""
     return Path(os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable))
@@ -263,6 +274,15 @@ def _wheel_bwrap() -> Path | None:
 
 def candidates() -> Iterator[Path]:
     """Where bubblewrap may be, best first: AppArmor profiles attach to the system's path."""
+    named = os.environ.get(BWRAP_VARIABLE)
+    if named:
+        yield Path(named).absolute()
+        return
+    yield from installed()
+
+
+def installed() -> Iterator[Path]:
+    """The system's bubblewrap and that of the wheel, whichever is there."""
     yield _SYSTEM_BWRAP
     wheel = _wheel_bwrap()
     if wheel is not None:

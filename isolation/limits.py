@@ -70,12 +70,21 @@ class Cgroup:
         label = f"{name}-{os.getpid()}-{next(_counter)}"
         folders = tuple(root / label for root in found.roots)
         group = cls(folders, 2 if found.kind == "cgroup2" else 1)
-        for folder in folders:
-            folder.mkdir()
-        group._bound(limits)
+        try:
+            for folder in folders:
+                folder.mkdir()
+            group._bound(limits)
+        except BaseException:
+            group.remove()
+            raise
         return group
 
     def _bound(self, limits: Limits) -> None:
+        """Raises SandboxError where memory is to be bounded and no folder has a file for it."""
+        names = ("memory.max", "memory.limit_in_bytes")
+        if limits.memory is not None and not any((folder / name).exists() for folder in self.folders for name in names):
+            do = f"Unset {CGROUP_VARIABLE}, or delegate the memory controller"
+            raise SandboxError("this control group does not bound memory", where=str(self.folders[0]), do=do)
         for folder in self.folders:
             if self.version == 2:
                 _write(folder, "memory.max", limits.memory)
@@ -305,6 +314,9 @@ def apply(pid: int, limits: Limits, *, soft_memory: bool) -> None:
         resource.RLIMIT_FSIZE: limits.file_bytes,
         resource.RLIMIT_MEMLOCK: 8 << 20,
         resource.RLIMIT_MSGQUEUE: 0,
+        # Desktops give their users real-time priority for sound: with it, one process inside stops everybody else.
+        resource.RLIMIT_RTPRIO: 0,
+        resource.RLIMIT_NICE: 0,
         resource.RLIMIT_DATA: limits.memory if soft_memory else None,
     }
     for which, value in both.items():

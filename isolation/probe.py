@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import tempfile
 from asyncio.subprocess import PIPE
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from isolation import bwrap, limits, seccomp
 from isolation.clean import clean_line
@@ -25,6 +26,7 @@ State = Literal["ok", "weak", "missing"]
 _MIB = 1 << 20
 _INSIDE = Path(__file__).absolute().parent / "inside" / "probe.py"
 _OF_APPARMOR = ("uid map", "RTM_NEWADDR")
+_USED_UP = ("ENOSPC", "No space left")
 _SYMPTOMS = ("Operation not permitted", "Permission denied", "No permissions", "namespace")
 PROFILES: tuple[Profile, ...] = ("research", "intake", "gate", "training", "vault", "engine", "harness")
 _SETTINGS = Path("/proc/sys")
@@ -36,6 +38,10 @@ APPARMOR_RECIPE = (
     "`sudo apparmor_parser -r /etc/apparmor.d/bwrap-userns-restrict`; "
     "or `sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
 )
+
+
+_UPDATE = "Update bubblewrap once your system offers 0.12 or newer; until then there is nothing to do"
+_NO_GROUP = "this user has no control group (cgroup) to divide among sandboxes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ async def probe() -> list[Finding]:
         return [*found, Finding("bwrap", "missing", error.what, "every sandbox is made by it", error.do), _cgroup()]
     note = bwrap.cve_note(program)
     found.append(Finding("bwrap", "ok", f"{program} {'.'.join(map(str, bwrap.version(program)))}"))
-    found.append(Finding("cve", "weak", note, "a planted link could redirect a mount", "Update bubblewrap"))
+    found.append(Finding("cve", "weak", note, "a planted link could redirect a mount elsewhere", _UPDATE))
     if not note:
         found[-1] = Finding("cve", "ok", "no known fault in this bubblewrap")
     try:
@@ -100,16 +106,19 @@ def _user() -> Finding:
         return Finding(
             "user", "missing", "this process is root", why, "Start through `python -P -m isolation.privilege`"
         )
-    return Finding("user", "ok", f"uid {os.getuid()}")
+    return Finding("user", "ok", f"uid {os.getuid()}, not root")
 
 
 def _cgroup() -> Finding:
     backend = limits.backend()
     if backend.hard:
         return Finding("cgroup", "ok", f"memory is bounded per sandbox ({backend.kind})")
-    why = "memory and processes are bounded one by one, not for a sandbox as a whole"
-    do = "Start the program with `systemd-run --user --scope -p Delegate=yes`, or as root"
-    return Finding("cgroup", "weak", "no cgroup that we may divide", why, do)
+    why = "memory is bounded for each process, not for a sandbox as a whole"
+    session = (
+        "Give this user a systemd session (`sudo loginctl enable-linger NAME`, log in anew), or start runs as root"
+    )
+    do = session if Path("/run/systemd/system").is_dir() else "Start runs as root: they make one, then leave root"
+    return Finding("cgroup", "weak", _NO_GROUP, why, do)
 
 
 async def _inside(profile: Profile) -> list[Finding]:
@@ -121,34 +130,46 @@ async def _inside(profile: Profile) -> list[Finding]:
         mounts=(*bwrap.python_mounts(python), Mount(_INSIDE, "/opt/probe.py")),
         limits=Limits(tmp_bytes=_MIB, shm_bytes=_MIB, pids=32, idle=profile == "research"),
     )
-    try:
-        box = await start(spec, stdout=PIPE, stderr=PIPE)
-    except SandboxError as error:
-        return [_no_namespaces(str(error))]
-    assert box.stdout is not None and box.stderr is not None
-    try:
-        async with asyncio.timeout(60):
-            out, err = await asyncio.gather(box.stdout.read(_MIB), box.stderr.read(1 << 16))
-            code = await box.wait()
-    except TimeoutError:
-        out, err, code = b"", b"it did not answer within 60 s", 1
-    finally:
-        await box.kill()
+    with tempfile.TemporaryFile() as words:
+        try:
+            box = await start(spec, stdout=PIPE, stderr=words)
+        except SandboxError as error:
+            return [_no_namespaces(_said(words) or error.what)]
+        assert box.stdout is not None
+        try:
+            async with asyncio.timeout(60):
+                out = await box.stdout.read(_MIB)
+                code = await box.wait()
+            err = _said(words)
+        except TimeoutError:
+            out, err, code = b"", "it did not answer within 60 s", 1
+        finally:
+            await box.kill()
     try:
         answer = json.loads(out)
     except ValueError:
         answer = None
     if code != 0 or not isinstance(answer, dict):
-        return [_no_namespaces(clean_line(err.decode(errors="replace"), 300) or box.death(code))]
+        return [_no_namespaces(err or box.death(code))]
     return judge(answer)
+
+
+def _said(words: IO[bytes]) -> str:
+    """What bubblewrap, or the probe, wrote to stderr, on one line."""
+    return clean_line(os.pread(words.fileno(), 1 << 16, 0).decode(errors="replace"), 300)
 
 
 def _no_namespaces(what: str) -> Finding:
     if any(symptom in what for symptom in _OF_APPARMOR):
         do = APPARMOR_RECIPE
+    elif any(symptom in what for symptom in _USED_UP):
+        do = (
+            "What is around this program (a container, another sandbox) allows it no user namespaces: "
+            "run outside of it, or raise the number there with `sudo sysctl user.max_user_namespaces=15000`"
+        )
     else:
-        do = recipe() if any(symptom in what for symptom in _SYMPTOMS) else "See the message of bubblewrap"
-    why = "they are what a sandbox is made of"
+        do = recipe() if any(symptom in what for symptom in _SYMPTOMS) else "Mend what that message says"
+    why = "every sandbox is made of user namespaces"
     return Finding("namespaces", "missing", f"no sandbox could be started: {what}", why, do)
 
 
@@ -162,7 +183,7 @@ def recipe() -> str:
         return (
             "Inside a container: start it with `--security-opt seccomp=unconfined --security-opt apparmor=unconfined`"
         )
-    if _setting("kernel/apparmor_restrict_unprivileged_userns") in ("1", ""):
+    if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1":
         return APPARMOR_RECIPE
     return "Run on the host itself: something around this program forbids user namespaces"
 
@@ -203,4 +224,4 @@ def judge(seen: dict[str, Any]) -> list[Finding]:
 def _verdict(name: str, stands: bool, what: str, why: str) -> Finding:
     if stands:
         return Finding(name, "ok", what)
-    return Finding(name, "missing", f"not so: {what}", why, "Update kernel and bubblewrap; see docs on isolation")
+    return Finding(name, "missing", f"not so: {what}", why, "Update the kernel and bubblewrap")

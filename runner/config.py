@@ -65,6 +65,7 @@ class RunConfig(Frozen):
     ``recipe_fields``: keys of the trainer's recipe that may be set although the trainer is out of scope.
     ``official_seed``: the draws of the one hidden test, where they are a stream of their own. ``teacher_model`` is
     reached by `vibe sample --teacher`, at ``teacher``.
+    ``engine_memory`` in bytes bounds the model server's sandbox; None: by the model and the machine.
     """
 
     task: str
@@ -86,6 +87,7 @@ class RunConfig(Frozen):
     decoding: Decoding
     limits: ProblemLimits
     engine: EngineConfig
+    engine_memory: Annotated[int, Field(ge=1 << 30)] | None = None
     budget: BudgetLimits
     profile: Literal["laptop", "workstation"]
     protocol: ProtocolName = "vibetraining"

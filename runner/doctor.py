@@ -18,13 +18,12 @@ from isolation import probe
 from isolation.probe import Finding
 from runner import places
 from runner.config import ConfigError, RunConfig
-from runner.research.lab import GIB, machine_memory, plan_memory
+from runner.research.memory import ENGINE_LEAST, GIB, machine_memory, plan_memory
 
 Group = Literal["walls", "machine", "prepared"]
 State = Literal["ok", "weak", "missing", "note"]
 MISSING_WALL = 3
 
-_ENGINE = 4 * GIB
 _LEAST_MEMORY = 8 * GIB
 _ROOM = 5 * GIB
 _YEAR = 365 * 86_400
@@ -97,10 +96,10 @@ def _machine(runs: Path) -> Iterator[Check]:
 
 
 def _memory(total: int) -> Check:
-    plan = plan_memory(total, _ENGINE)
+    plan = plan_memory(total, ENGINE_LEAST)
     what = (
         f"{total / GIB:.1f} GiB: research {plan.research / GIB:.1f}, training {plan.training / GIB:.1f}, "
-        f"engine {_ENGINE / GIB:.0f}"
+        f"engine {ENGINE_LEAST / GIB:.0f} or more, by the model"
     )
     if total < _LEAST_MEMORY:
         why = "a training may be killed for want of memory"

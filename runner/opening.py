@@ -15,7 +15,8 @@ from pathlib import Path
 
 from grader.errors import GraderError
 from grader.protocol import GraderSetup, Noticed
-from isolation import probe
+from isolation import limits, probe
+from isolation.bwrap import base_python, shown_to_all
 from isolation.problem import SandboxError
 from runner import protocols
 from runner.config import RunConfig
@@ -27,13 +28,12 @@ from runner.record.rundir import RunDir
 from runner.research import workspace
 from runner.research.budget import Budget
 from runner.research.candidate import Registry
-from runner.research.lab import GIB, Lab, machine_memory, plan_memory
+from runner.research.lab import Lab
 from runner.research.lease import Lease, machine_lock
+from runner.research.memory import engine_memory, machine_memory, plan_memory
 from runner.steady import SteadyGrader
 from tasks import registry as tasks_registry
 from tasks.spec import TaskError
-
-_ENGINE_BYTES = 4 * GIB
 
 
 @dataclass(slots=True)
@@ -109,6 +109,27 @@ async def check_walls(journal: Journal, allowed: tuple[str, ...]) -> None:
         journal.append(event, sync=True)
 
 
+def check_places(config: RunConfig, rundir: RunDir) -> None:
+    """Raises SandboxError where something secret lies in a folder that sandboxes are given for another reason."""
+    pythons = (base_python(), Path(config.model_env) / "bin" / "python")
+    secret = {
+        "the run's folder": rundir.path,
+        "the program itself": Path(__file__).parents[1] / "tasks",
+        "the validation problems": config.validation_file,
+        "the hidden problems": config.hidden_file,
+        "the key of the research model": config.llm.key_file if config.llm else None,
+    }
+    for what, place in secret.items():
+        if place is None:
+            continue
+        folder = shown_to_all(Path(place), *pythons)
+        if not folder and Path(place).resolve().is_relative_to(Path(config.base_dir).resolve()):
+            folder = config.base_dir
+        if folder:
+            do = f"Move it out of {folder} (a program: into a virtual environment elsewhere)"
+            raise SandboxError(f"{what} would be open to every sandbox", where=str(place), do=do)
+
+
 def _make_runtime() -> Path:
     """A private folder with a short path: socket paths are limited to 108 bytes."""
     base = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -116,7 +137,7 @@ def _make_runtime() -> Path:
     return Path(tempfile.mkdtemp(prefix="vtb-", dir=parent))
 
 
-def _setup(config: RunConfig, rundir: RunDir, runtime: Path) -> GraderSetup:
+def _setup(config: RunConfig, rundir: RunDir, runtime: Path, memory: int) -> GraderSetup:
     grader_runtime = runtime / "g"
     grader_runtime.mkdir(mode=0o700, exist_ok=True)
     (rundir.model("m00") / "weights").mkdir(parents=True, exist_ok=True)
@@ -132,13 +153,13 @@ def _setup(config: RunConfig, rundir: RunDir, runtime: Path) -> GraderSetup:
         decoding=config.decoding,
         limits=config.limits,
         engine=config.engine,
+        engine_memory=memory,
         model_env=config.model_env,
         base_dir=config.base_dir,
         models_dir=str(rundir.models),
         runtime_dir=str(grader_runtime),
         log_dir=str(rundir.logs),
-        cgroup=os.environ.get("VIBETRAINING_CGROUP"),
-        allow_weak=config.allow_weak,
+        cgroup=":".join(map(str, limits.backend().roots)) or None,
     )
 
 
@@ -149,6 +170,9 @@ async def _open_grader(run_journal: Journal, grader: SteadyGrader, protocol: str
         raise TaskError(
             "validation and hidden share a problem", where="the splits", do="Use two files without a common problem"
         )
+    known = run_journal.state.head.isolation
+    if set(loaded.weak) - set(known.weak if known else ()):  # what holds here need not hold in the grader's process
+        run_journal.append(IsolationChecked(weak=loaded.weak, allowed=()), sync=True)
     event = TaskLoaded(validation=loaded.validation, hidden=loaded.hidden, engine=loaded.engine, same=loaded.same)
     before = run_journal.state.head.task
     if before is not None and (before.validation, before.hidden) != (event.validation, event.hidden):
@@ -177,8 +201,11 @@ async def opened(
     device = "gpu0" if config.engine.device == "cuda" else "cpu"
     machine = await machine_lock(device, wait=wait, on_wait=waiting, owner=f"run {rundir.name} (pid {os.getpid()})")
     runtime = _make_runtime()
-    grader = SteadyGrader(_setup(config, rundir, runtime), rundir.log("grader"), notice)
+    total = machine_memory()
+    engine = config.engine_memory or engine_memory(config.engine, Path(config.base_dir), total)
+    grader = SteadyGrader(_setup(config, rundir, runtime, engine), rundir.log("grader"), notice)
     try:
+        check_places(config, rundir)
         await check_walls(journal, config.allow_weak)
         problems = await _open_grader(journal, grader, config.protocol)
         lab = Lab(
@@ -189,7 +216,7 @@ async def opened(
             budget=budget,
             lease=Lease(journal, lambda seconds: budget.charge(accelerator_s=seconds)),
             runtime=runtime,
-            memory=plan_memory(machine_memory(), _ENGINE_BYTES),
+            memory=plan_memory(total, engine),
             problems=problems,
             official_is_selection=journal.state.head.task is not None and journal.state.head.task.same,
         )

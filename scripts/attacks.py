@@ -52,11 +52,12 @@ def result(attack: Attack, results: Results) -> str:
     if not attack.tests:
         return "not tried here"
     words = [word for test in attack.tests for word in results.get(test, ["not run"])]
+    real = f" ({attack.real})" if attack.real else ""
     if "failed" in words:
         return "**succeeds, or is not seen**"
     passed = words.count("passed")
     rest = [f"{words.count(word)} {word}" for word in ("skipped", "not run") if word in words]
-    return ", ".join([f"fails ({passed} passed)" if passed else "not tried here", *rest])
+    return ", ".join([f"fails ({passed} passed)" if passed else "not tried here", *rest]) + real
 
 
 def table(results: Results) -> str:

@@ -319,11 +319,25 @@ class TransformersEngine:
         box = self._box
         if box is None:
             return "it is not running"
-        if not await self._dying():
+        silent = not await self._dying()
+        if silent:
             await box.kill()
-        why = box.death(await box.wait()) or "it ended"
+        why = _cause(box, await box.wait(), silent)
         last = _last_line(self._log_path)
         return f"{why}: {last}" if last else why
+
+
+def _cause(box: Sandbox, code: int, silent: bool) -> str:
+    """Why a server's sandbox ended, in words that say what to do where its memory was the reason."""
+    if silent:
+        return "it hung up and did not end by itself"
+    why = box.death(code) or "it ended"
+    if why == "memory":
+        bound = (box.spec.limits.memory or 0) / (1 << 30)
+        return f"memory (it may hold {bound:.1f} GiB; `engine_memory` in the configuration, or a smaller engine.wave)"
+    if why == "signal 9" and box.cgroup is None:
+        return "signal 9 (for want of memory, most likely: without control groups the kernel does not say)"
+    return why
 
 
 def _last_line(path: Path) -> str:

@@ -204,7 +204,7 @@ async def create_initial(lab: Lab, registry: Registry) -> Candidate:
             parents=(),
             data=initial["data"],
             trainer=initial["trainer"],
-            sha256=await asyncio.to_thread(tree_digest, folder),
+            sha256=await asyncio.to_thread(tree_digest, folder, cards=False),
             bytes=await asyncio.to_thread(_weight_bytes, folder),
         )
         write_atomic(lab.rundir.model(BASE) / "manifest.json", base.model_dump_json().encode())

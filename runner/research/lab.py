@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +15,9 @@ from runner.record.rundir import RunDir
 from runner.research.budget import Budget
 from runner.research.lease import Lease
 from runner.research.teacher import Teacher
+from runner.research.memory import MemoryPlan
 from tasks.spec import Component
 
-GIB = 1 << 30
 _CANCEL_S = 60.0
 ON_PROGRESS = Callable[[Progress], None]
 
@@ -27,32 +26,6 @@ class Grader(Protocol):
     """The one method of :class:`grader.client.GraderClient` that research uses."""
 
     async def call(self, request: Request, on_progress: ON_PROGRESS | None = None) -> Reply: ...
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPlan:
-    """Bytes each side of the run may use, so that the grader always fits: see architecture, §6.
-
-    ``idle``: the research sandbox gets only cores that nothing else wants, so that grading never waits for the agent.
-    """
-
-    research: int
-    training: int
-    idle: bool = True
-
-
-def plan_memory(total: int, engine: int) -> MemoryPlan:
-    """Share ``total`` bytes of RAM with an engine of ``engine`` bytes: research ≤ 25 %, training the rest less 3 GiB.
-
-    On a machine too small for that, training gets a quarter of the memory: it may be killed, the machine may not.
-    """
-    research = total // 4
-    return MemoryPlan(research=research, training=max(total // 4, total - engine - research - 3 * GIB))
-
-
-def machine_memory() -> int:
-    """Bytes of RAM of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @dataclass(slots=True)

@@ -13,7 +13,8 @@ from isolation.bwrap import python_mounts
 from isolation.sandbox import Sandbox, start
 from isolation.spec import SHARED_CORES, Limits, Mount, SandboxSpec
 from runner.research.agents.base import AGENTS_DIR, AgentLaunch
-from runner.research.lab import GIB, Lab
+from runner.research.lab import Lab
+from runner.research.memory import GIB
 from tasks.spec import COMPONENTS
 
 CONTROL_DIR = "/run/vibe-control"

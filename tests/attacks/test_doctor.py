@@ -68,7 +68,7 @@ async def test_where_namespaces_are_forbidden_it_says_what_to_type(tmp_path: Pat
     assert code == doctor.MISSING_WALL, err.decode()
     checks: list[dict[str, Any]] = json.loads(out)
     (gone,) = [check for check in checks if check["state"] == "missing"]
-    assert gone["name"] == "namespaces" and "no sandbox could be started" in gone["what"]
+    assert gone["name"] == "namespaces" and "no sandbox could be started: bwrap: " in gone["what"]
     assert gone["why"] and gone["do"] and "share" not in gone["do"], "never advises to share the network"
 
 

@@ -83,3 +83,22 @@ async def test_what_was_found_is_in_the_journal_and_what_was_not_checked_is_said
     assert [event.what for event in events] == ["hidden problems in the selected candidate"] * 2
     assert (events[0].where, events[0].detail) == ("m01 data/train.jsonl", "line 2 (h003; question in base64)")
     assert ["zstd" in event.what for event in phase.kinds("warning")] == [True]
+
+
+async def test_no_word_of_a_hidden_problem_lies_outside_the_sealed_folder(tmp_path: Path) -> None:
+    """Of a run with a hidden test: not in what it writes, not in what it says, and nothing before the claim."""
+    hidden = AimeTask().load("mini", "hidden", seeds(tmp_path))
+    async with serving(tmp_path, kind=MiniDesk) as desk:
+        assert (await desk.evaluate(desk.harness("h", HONEST)))["ok"]
+        before = {path for path in tmp_path.rglob("*") if path.is_file()}
+        assert not (tmp_path / "sealed").exists()
+        reply = await desk.hidden("c07", desk.harness("h", HONEST), desk.harness("h0", DUMB))
+        assert reply["ok"], reply["error"]
+    sealed = tmp_path / "sealed"
+    assert sealed.stat().st_mode & 0o777 == 0o700
+    inside = b"".join(path.read_bytes() for path in sealed.rglob("*.jsonl"))
+    assert all(json.dumps(one.question)[1:-1].encode() in inside for one in hidden), "they were asked"
+    outside = [path for path in tmp_path.rglob("*") if path.is_file() and sealed not in path.parents]
+    said = json.dumps(desk.sent).encode() + b"".join(path.read_bytes() for path in outside)
+    assert before <= set(outside) and not any(json.dumps(one.question)[1:-1].encode() in said for one in hidden)
+    assert not any(one.question.encode() in said for one in hidden)

@@ -111,6 +111,13 @@ async def test_an_engine_that_cannot_start_says_why(engine: Make) -> None:
         await broken.start()
 
 
+async def test_an_engine_without_room_says_that_it_is_memory(engine: Make) -> None:
+    """A control group kills it, or, where there is none, its own allocation fails: the word is the same."""
+    small = engine(memory=96 << 20)
+    with pytest.raises(EngineError, match=r"(?i)did not start: .*memory"):
+        await small.start()
+
+
 async def test_a_death_at_load_says_why_and_the_next_load_starts_anew(engine: Make) -> None:
     server = engine()
     await server.start()

@@ -163,6 +163,23 @@ def test_a_setuid_or_old_bubblewrap_is_not_used(tmp_path: Path) -> None:
     assert "not installed" in bwrap.objection(tmp_path / "none")
 
 
+def test_a_named_bubblewrap_is_used_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho bubblewrap 0.11.0\n")
+    program.chmod(0o755)
+    monkeypatch.setenv(bwrap.BWRAP_VARIABLE, str(program))
+    bwrap.find_bwrap.cache_clear()
+    try:
+        assert bwrap.find_bwrap() == program
+        monkeypatch.setenv(bwrap.BWRAP_VARIABLE, str(tmp_path / "none"))
+        bwrap.find_bwrap.cache_clear()
+        with pytest.raises(SandboxError, match="none: not installed"):
+            bwrap.find_bwrap()
+    finally:
+        monkeypatch.undo()
+        bwrap.find_bwrap.cache_clear()
+
+
 def test_the_known_fault_is_noted_until_it_is_fixed(tmp_path: Path) -> None:
     for release, noted in (("0.11.9", True), ("0.12.0", False), ("1.0.0", False)):
         program = tmp_path / release

@@ -170,6 +170,21 @@ async def test_without_cgroups_memory_is_bounded_softly(
         back_ends.backend.cache_clear()
 
 
+async def test_a_control_group_that_bounds_no_memory_starts_nothing(
+    spec: Callable[..., SandboxSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(back_ends.CGROUP_VARIABLE, str(tmp_path))
+    back_ends.backend.cache_clear()
+    try:
+        assert back_ends.backend().hard
+        with pytest.raises(SandboxError, match="does not bound memory"):
+            await start(spec("pass", limits=Limits(memory=1 << 30)))
+        assert not list(tmp_path.iterdir()), "nothing of the group is left"
+    finally:
+        monkeypatch.undo()
+        back_ends.backend.cache_clear()
+
+
 async def test_a_fork_bomb_is_bounded_and_the_starter_stays_quick(spec: Callable[..., SandboxSpec]) -> None:
     bomb = """
 import os, time

@@ -49,3 +49,5 @@ def test_the_symptoms_of_ubuntu_get_its_recipe() -> None:
         "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted",
     ):
         assert "bwrap-userns-restrict" in probe._no_namespaces(symptom).do
+    nested = probe._no_namespaces("bwrap: Creating new namespace failed: … exceeded (ENOSPC)")
+    assert "user.max_user_namespaces" in nested.do and "run outside of it" in nested.do

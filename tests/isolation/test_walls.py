@@ -248,9 +248,10 @@ async def test_core_dumps_are_off_and_the_command_sees_its_limits(run: Callable[
     code = """
 import resource as r
 print(*[r.getrlimit(which) for which in (r.RLIMIT_CORE, r.RLIMIT_NPROC, r.RLIMIT_NOFILE, r.RLIMIT_FSIZE)])
+print(*[r.getrlimit(which) for which in (r.RLIMIT_RTPRIO, r.RLIMIT_NICE)])
 try: r.setrlimit(r.RLIMIT_NPROC, (9999, 9999)); print("RAISED")
 except (ValueError, OSError): pass
 import os; print(os.sched_getscheduler(0) == os.SCHED_IDLE, open("/proc/self/oom_score_adj").read().strip())
 """
     limits = Limits(pids=33, open_files=99, file_bytes=1000, idle=True, oom_score_adj=700)
-    assert (await run(code, limits=limits)).out == "(0, 0) (33, 33) (99, 99) (1000, 1000)\nTrue 700\n"
+    assert (await run(code, limits=limits)).out == "(0, 0) (33, 33) (99, 99) (1000, 1000)\n(0, 0) (0, 0)\nTrue 700\n"

@@ -39,8 +39,9 @@ from runner.research.agents.base import AgentContext, AgentLaunch
 from runner.research.budget import Budget
 from runner.research.candidate import Registry, create_initial
 from runner.research.desk import Desk
-from runner.research.lab import Lab, plan_memory
+from runner.research.lab import Lab
 from runner.research.lease import Lease
+from runner.research.memory import plan_memory
 from runner.research.validate import ValidationService
 from runner.research.workspace import prepare, snapshot_initial, write_brief
 from tasks.spec import Decoding, ProblemLimits

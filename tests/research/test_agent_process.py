@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.record.events import BudgetLimits
-from runner.research.lab import plan_memory
+from runner.research.memory import plan_memory
 
 
 def alive(mark: str) -> list[str]:

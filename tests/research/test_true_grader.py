@@ -23,8 +23,9 @@ from runner.record.rundir import RunDir
 from runner.research.budget import Budget
 from runner.research.candidate import Registry, create_initial
 from runner.research.desk import Desk
-from runner.research.lab import Lab, machine_memory, plan_memory
+from runner.research.lab import Lab
 from runner.research.lease import Lease
+from runner.research.memory import machine_memory, plan_memory
 from runner.research.validate import ValidationService
 from runner.research.workspace import prepare, snapshot_initial, write_brief
 from tasks.aime.layout import lay_out
