@@ -30,10 +30,9 @@ BETAS = frozenset({
     "prompt-caching-scope", "extended-cache-ttl", "structured-outputs", "token-efficient-tools", "output-128k",
     "redact-thinking", "adaptive-thinking", "tool-examples", "thinking-token-count", "mid-conversation-system"
 })  # fmt: skip
-_DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")
+_DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})\Z", re.ASCII)
 _SETTINGS = (
     "max_tokens", "temperature", "top_p", "top_k", "stop_sequences", "thinking", "output_config", "output_format",
-    "context_management",
 )  # fmt: skip
 _PROVIDER = {
     "container": "a container runs at the provider",
@@ -47,6 +46,8 @@ _ROLES = frozenset({"user", "assistant", "system"})
 def messages(body: Mapping[str, Any], models: Collection[str]) -> Canonical:
     """POST /v1/messages. Raises Refused."""
     built = _common(body, models)
+    if body.get("context_management") is not None:
+        built["context_management"] = {"edits": _edits(_object(body["context_management"]))}
     asked = whole(body.get("max_tokens"), "max_tokens")
     if asked is None:
         wrong("max_tokens is missing")
@@ -75,17 +76,16 @@ def _common(body: Mapping[str, Any], models: Collection[str]) -> dict[str, Any]:
         built["tools"] = [_tool(tool) for tool in objects(body["tools"], "tools")]
     if body.get("tool_choice") is not None:
         built["tool_choice"] = pick(_object(body["tool_choice"]), ("type", "name", "disable_parallel_tool_use"))
-    _edits(body.get("context_management"))
     return built
 
 
-def _edits(value: object) -> None:
-    """Context edits forget old parts of the conversation; anything else that hides there is refused."""
-    if value is None:
-        return
-    for edit in objects(_object(value).get("edits", []), "context_management.edits"):
+def _edits(value: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Context edits forget old parts of the conversation; another edit is refused."""
+    edits = objects(value.get("edits", []), "context_management.edits")
+    for edit in edits:
         if kind_of(edit).rsplit("_", 1)[0] not in ("clear_tool_uses", "clear_thinking"):
             refuse("context_management", f"the edit {short(edit.get('type'))} is not passed on")
+    return edits
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:

@@ -198,6 +198,8 @@ def chat(body: Mapping[str, Any], models: Collection[str]) -> Canonical:
     stream = flag(body.get("stream"), "stream")
     field = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
     asked = whole(body.get(field), field)
+    if field != "max_tokens":
+        built.pop("max_tokens", None)  # two limits, and an upstream that reads the one which was not cut
     if stream:
         built["stream_options"] = {"include_usage": True}
     options = body.get("stream_options")

@@ -56,12 +56,18 @@ class Upstream(Frozen):
 
 
 class Limits(Frozen):
-    """What a role may use; ``None`` is no limit. ``max_output``: the most tokens of one reply while a limit holds."""
+    """What a role may use; ``None`` is no limit. ``max_output``: the most tokens of one reply while a limit holds.
+
+    ``calls``: after so many nothing is forwarded; each is two rows of llm.jsonl, whoever wants them. ``stuck_s``: a
+    client that takes nothing of its reply for so long is hung up on.
+    """
 
     tokens: int | None = None
     money: float | None = None
     streams: Annotated[int, Field(ge=1)] = 8
     max_output: Annotated[int, Field(ge=16)] = 64_000
+    calls: Annotated[int, Field(ge=1)] = 200_000
+    stuck_s: Annotated[float, Field(gt=0)] = 300.0
 
 
 class Door(Frozen):
