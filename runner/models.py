@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+from grader.protocol import Noticed
 from isolation.clean import clean_line
 from runner.config import LlmConfig, RunConfig
 from runner.opening import Run
 from runner.record.events import Integrity, LlmUse, Warned
 from runner.research.agents.base import LlmAccess
+from runner.research.llm import local
 from runner.research.llm.client import LlmGateway
 from runner.research.llm.protocol import Door, Limits, Notice, Price, Totals, Upstream
 
@@ -49,13 +52,28 @@ async def serving(run: Run) -> AsyncIterator[Model | None]:
         )
         run.budget.account(use, totals.money)
 
-    gateway = LlmGateway((door,), run.rundir.logs / "llm.jsonl", run.rundir.log("llm"), notice, used)
-    await gateway.start()
     token = f"worthless-{secrets.token_hex(8)}"
-    try:
+    async with AsyncExitStack() as stack:
+        if config.llm.local is not None:
+            socket = await stack.enter_async_context(_own_engine(run, config.llm.local))
+            door = door.model_copy(update={"upstream": door.upstream.model_copy(update={"socket": str(socket)})})
+        gateway = LlmGateway((door,), run.rundir.logs / "llm.jsonl", run.rundir.log("llm"), notice, used)
+        await gateway.start()
+        stack.push_async_callback(gateway.close)
         yield Model(gateway, LlmAccess(folder, door.upstream.style, config.agent_model, token, config.reasoning_effort))
-    finally:
-        await gateway.close()
+
+
+def _own_engine(run: Run, model: str) -> AbstractAsyncContextManager[Path]:
+    """The researcher's model, served on this machine; what its engine says is a warning of the run."""
+    folder = run.runtime / "local"
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+    def noticed(seen: Noticed) -> None:
+        run.journal.append(Warned(what=f"the agent's model: {seen.what}", where="local engine", do=seen.detail))
+
+    env = Path(run.config.model_env)
+    log = run.rundir.log("local")
+    return local.served(Path(model), env, folder, log, seed=run.config.seed, on_notice=noticed)
 
 
 def door_of(config: RunConfig, llm: LlmConfig, model: str, socket: str) -> Door:

@@ -43,10 +43,14 @@ class Tokens(Frozen):
 
 
 class Upstream(Frozen):
-    """Where requests of a role go: one fixed address. The key's value is never here, only where it is read from."""
+    """Where requests of a role go: one fixed address. The key's value is never here, only where it is read from.
+
+    ``socket``: a unix socket on which it listens, in place of the address.
+    """
 
     style: Style
     base_url: str
+    socket: str | None = None
     key_env: str | None = None
     key_file: str | None = None
     tries: Annotated[int, Field(ge=1)] = 8

@@ -122,7 +122,11 @@ class Client:
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
         self._key = read_key(upstream)
-        connector = aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive)
+        connector: aiohttp.BaseConnector
+        if upstream.socket is not None:
+            connector = aiohttp.UnixConnector(upstream.socket, limit=0)
+        else:
+            connector = aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive)
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
