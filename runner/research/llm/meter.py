@@ -5,11 +5,11 @@ The reply comes from the upstream, which is trusted; still nothing here raises o
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from runner.research.lenient import object_of
 from runner.research.llm.protocol import Api, Tokens
 
 EVENT_BYTES = 64 << 20
@@ -86,15 +86,6 @@ def data_of(event: bytes) -> bytes:
     return b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
 
 
-def loads(data: bytes) -> dict[str, Any]:
-    """A JSON object, or an empty one."""
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
 class Meter:
     """Follows one reply. ``done``: its last event came; ``exact``: it came, and the upstream said what it used."""
 
@@ -119,7 +110,7 @@ class Meter:
 
     def whole(self, body: bytes) -> None:
         """Take a reply that is no stream."""
-        said = loads(body)
+        said = object_of(body)
         self._take({"type": "message_delta", **said} if self._api == "messages" else said)
         self._text += 0 if self._told else len(body)
         self.done = True
@@ -145,7 +136,7 @@ class Meter:
         if self._api == "chat" and data == _DONE:
             self.done = True
             return False
-        return self._take(loads(data))
+        return self._take(object_of(data))
 
     def _take(self, said: dict[str, Any]) -> bool:
         usage, final = _usage_of(self._api, said)

@@ -15,8 +15,8 @@ import aiohttp
 
 from isolation.clean import clean_line
 from isolation.problem import BenchError
+from runner.research.lenient import object_of
 from runner.research.llm import anthropic
-from runner.research.llm.meter import loads
 from runner.research.llm.protocol import Api, Upstream
 
 PATHS: dict[Api, str] = {
@@ -189,7 +189,7 @@ class Client:
 
     def _message(self, body: bytes) -> str:
         """The upstream's own words about an error, without the key."""
-        error = loads(body).get("error")
+        error = object_of(body).get("error")
         said = error.get("message") if isinstance(error, dict) else error
         code = error.get("code") if isinstance(error, dict) else None
         text = said if isinstance(said, str) else body.decode("utf-8", "replace")
