@@ -65,6 +65,8 @@ class _Chat:
             done = await self._engine.complete(f"agent-{self._calls}", call)
         except (RequestRefused, ValueError) as refusal:
             return web.json_response({"error": {"message": str(refusal)}}, status=400)
+        except (KeyError, TypeError):
+            return web.json_response({"error": {"message": "not a request that this model understands"}}, status=400)
         except EngineError as broken:
             return web.json_response({"error": {"message": str(broken)}}, status=500)
         if not body.get("stream"):
