@@ -40,11 +40,13 @@ class IntakeSizes(Frozen):
 class LlmConfig(Frozen):
     """Where the researcher's model is and what it costs. Secrets are named here, never held.
 
-    ``accelerator_hour_price`` counts towards money; None: unknown, or no accelerator.
+    ``accelerator_hour_price`` counts towards money; None: unknown, or no accelerator. ``local``: the folder of a model
+    that the program's own engine serves; ``base_url`` is then not used.
     """
 
     style: Style
     base_url: str
+    local: str | None = None
     key_env: str | None = None
     key_file: str | None = None
     prices: dict[str, Price] = {}

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from grader.protocol import Noticed
 from isolation.clean import clean_line
 from runner.config import LlmConfig, RunConfig
 from runner.opening import Run
 from runner.record.events import Integrity, LlmUse, Warned
 from runner.research.agents.base import LlmAccess
+from runner.research.llm import local
 from runner.research.llm.client import LlmGateway
 from runner.research.llm.protocol import Door, Limits, Notice, Price, Role, Totals, Upstream
 from runner.research.teacher import Teacher
@@ -52,12 +54,42 @@ async def serving(run: Run) -> AsyncIterator[Model | None]:
         )
         run.budget.account(use, totals.money, totals.role)
 
-    gateway = LlmGateway(tuple(doors.values()), run.rundir.logs / "llm.jsonl", run.rundir.log("llm"), notice, used)
-    await gateway.start()
-    try:
+    async with AsyncExitStack() as stack:
+        doors = await _with_own_engines(run, doors, stack)
+        gateway = LlmGateway(tuple(doors.values()), run.rundir.logs / "llm.jsonl", run.rundir.log("llm"), notice, used)
+        await gateway.start()
+        stack.push_async_callback(gateway.close)
         yield Model(gateway, _access(config, doors.get("researcher")), _teacher(doors.get("teacher")))
-    finally:
-        await gateway.close()
+
+
+async def _with_own_engines(run: Run, doors: dict[Role, Door], stack: AsyncExitStack) -> dict[Role, Door]:
+    """The doors, those of models that this program serves itself led to their engines: one engine a model."""
+    wanted: dict[Role, LlmConfig | None] = {"researcher": run.config.llm, "teacher": run.config.teacher}
+    sockets: dict[str, Path] = {}
+    led = dict(doors)
+    for role, door in doors.items():
+        config = wanted.get(role)
+        if config is None or config.local is None:
+            continue
+        if config.local not in sockets:
+            engine = _own_engine(run, config.local, len(sockets))
+            sockets[config.local] = await stack.enter_async_context(engine)
+        upstream = door.upstream.model_copy(update={"socket": str(sockets[config.local])})
+        led[role] = door.model_copy(update={"upstream": upstream})
+    return led
+
+
+def _own_engine(run: Run, model: str, number: int) -> AbstractAsyncContextManager[Path]:
+    """A model of the agent's or the teacher's, served on this machine; what its engine says is a warning of the run."""
+    folder = run.runtime / f"local{number}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+    def noticed(seen: Noticed) -> None:
+        run.journal.append(Warned(what=f"a model on this machine: {seen.what}", where="local engine", do=seen.detail))
+
+    env = Path(run.config.model_env)
+    log = run.rundir.log(f"local{number}")
+    return local.served(Path(model), env, folder, log, seed=run.config.seed, on_notice=noticed)
 
 
 def _access(config: RunConfig, door: Door | None) -> LlmAccess | None:

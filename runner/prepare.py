@@ -73,11 +73,11 @@ def run(args: argparse.Namespace) -> int:
         places.model_home(args.model)
     specs = registry.load_spec(args.task) if args.task is not None else None
     with only_one():
-        if args.agent is not None:
+        prepare_environment("gpu" if args.gpu else "model", args.torch_index)
+        if args.agent is not None:  # after the environment: mini-swe-agent is for its interpreter
             from runner.research.agents.install import prepare_agent
 
             prepare_agent(args.agent, args.agent_version, say)
-        prepare_environment("gpu" if args.gpu else "model", args.torch_index)
         if args.model is not None:
             prepare_model(args.model, args.revision, args.wheel)
         if specs is not None:

@@ -1,8 +1,9 @@
 """Throughput of the LLM gateway: parallel streams through it against a direct connection, and its memory.
 
-``python scripts/bench_llm.py [--streams 8] [--tokens 100000] [--rate 0]`` prints tokens per second, their ratio, and
-the gateway's resident memory before and after. ``--rate`` is the tokens per second of each stream (0: as fast as it
-goes). Upstream, gateway and client are three processes.
+``python scripts/bench_llm.py [--streams 8] [--tokens 100000] [--rate 0]`` prints tokens per second, their ratio, what a
+token costs in processor time on both sides, and the gateway's resident memory before and after. ``--rate`` is the
+tokens per second of each stream. 0, unpaced, is as fast as a program can write events, far beyond any model's pace: it
+measures how three processes (upstream, gateway and client) share the processors, not a run.
 """
 
 from __future__ import annotations
@@ -85,6 +86,12 @@ def resident(pid: int) -> float:
     return int(out or 0) / 1024
 
 
+def cpu(pid: int) -> float:
+    """Seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 async def bench(streams: int, tokens: int, rate: float) -> None:
     server = await asyncio.create_subprocess_exec(
         sys.executable, __file__, "--serve", "--tokens", str(tokens), "--rate", str(rate),
@@ -102,14 +109,17 @@ async def bench(streams: int, tokens: int, rate: float) -> None:
         gateway = LlmGateway((door,), folder / "llm.jsonl", folder / "llm.log", print, lambda _: None)
         await gateway.start()
         direct = await measure(streams, tokens, lambda: asyncio.open_connection("127.0.0.1", port))
-        before = resident(gateway.pid)
+        before, used = resident(gateway.pid), (cpu(server.pid), cpu(gateway.pid))
         through = await measure(streams, tokens, lambda: asyncio.open_unix_connection(folder / "llm.sock"))
         after = resident(gateway.pid)
+        costs = (cpu(server.pid) - used[0], cpu(gateway.pid) - used[1])
         await gateway.close()
     server.stdin.close()
     await server.wait()
     print(f"{streams} streams of {tokens} tokens, load {os.getloadavg()[0]:.1f}")
     print(f"direct {direct:,.0f} tokens/s, through the gateway {through:,.0f} tokens/s, ratio {through / direct:.2f}")
+    upstream_us, gateway_us = (seconds / (streams * tokens) * 1e6 for seconds in costs)
+    print(f"processor time a token: upstream {upstream_us:.1f} µs, gateway {gateway_us:.1f} µs")
     print(f"gateway's memory {before:.0f} MB before, {after:.0f} MB after")
 
 

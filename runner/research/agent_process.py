@@ -24,7 +24,7 @@ from tasks.spec import COMPONENTS
 
 LOG_BYTES = 64 << 20
 LINE_BYTES = 1 << 20
-TURNS = 100_000
+TURNS = 20_000  # of a run: what an agent prints costs it nothing, and the journal is read by everything
 WORKSPACE_BYTES = 64 << 30
 _AT_ONCE_S = 1.0
 _LOOK_S = 1.0
@@ -71,7 +71,7 @@ class AgentProcess:
         self._brief = brief
         self._sources = sources
         self._control = control
-        self._turns = 0
+        self._turns = lab.journal.state.agent.turns
         self._session = ""
         self._version = ""
         self.stopped = asyncio.Event()  # set it to end the agent: a person asked
@@ -164,9 +164,13 @@ class AgentProcess:
 
     def _claim(self, line: bytes) -> None:
         turn = self._agent.turns(line.decode("utf-8", "replace"))
-        if turn is None or self._turns >= TURNS:
+        if turn is None or self._turns > TURNS:
             return
         self._turns += 1
+        if self._turns > TURNS:
+            detail = f"more than {TURNS} turns: its log keeps the others"
+            self._lab.journal.append(Integrity(what="agent output", where="stdout", detail=detail))
+            return
         session = turn.session if not self._session else ""  # a later one may be a child's forgery
         self._session = self._session or session
         words = {"summary": clean_line(turn.summary, _TEXT), "tool": clean_line(turn.tool, 80)}

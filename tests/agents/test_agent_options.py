@@ -50,6 +50,15 @@ def test_a_wrong_agent_is_one_line(agent: str, says: str) -> None:
     assert says in str(error.value)
 
 
+def test_a_model_that_the_programs_own_engine_serves_is_named_by_a_word() -> None:
+    llm = completed(agent="mini-swe-agent", agent_model="local:tiny")["llm"]
+    assert llm["style"] == "openai" and Path(llm["local"]).name == "tiny" and "key_env" not in llm
+    with pytest.raises(ConfigError, match="codex needs tools"):
+        completed(agent="codex", agent_model="local:tiny")
+    with pytest.raises(ConfigError, match="runner prepare --model nothing-there"):
+        completed(agent="mini-swe-agent", agent_model="local:nothing-there")
+
+
 def test_where_the_model_is_follows_from_the_agent_and_a_local_server_needs_no_key() -> None:
     assert completed(agent="claude-code", agent_model="m")["llm"] == {
         "style": "anthropic", "base_url": "https://api.anthropic.com", "key_env": "ANTHROPIC_API_KEY",

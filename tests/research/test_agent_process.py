@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.record.events import BudgetLimits
+from runner.research.agent_process import TURNS
 from runner.research.memory import plan_memory
 
 
@@ -83,6 +84,19 @@ sys.stderr.write("to the log")
     assert [event.what for event in phase.kinds("integrity")] == ["agent output"]
     log = phase.lab.rundir.log("agent").read_text()
     assert "to the log" in log and "unread" in log
+
+
+async def test_a_flood_of_claims_ends_in_the_log(phases: Any) -> None:
+    """The journal is read by everything; what an agent prints costs it nothing."""
+    phase = await phases()
+    process = phase.process("""
+for number in range(500):
+    print(json.dumps({"say": str(number)}), flush=True)
+""")
+    process._turns = TURNS - 100  # what a run has had already
+    await process.run(phase.desk.finished)
+    assert len(phase.kinds("agent_turn")) == 100
+    assert [event.what for event in phase.kinds("integrity")] == ["agent output"]
 
 
 async def test_a_full_disk_ends_the_writer(phases: Any) -> None:

@@ -13,7 +13,8 @@ from isolation.spec import Mount
 from runner.record.events import AgentTurn
 from runner.research.agents.base import AGENTS_DIR, AgentContext, AgentLaunch, bridged, llm_env
 from runner.research.agents.install import Installed
-from runner.research.agents.transcript import Tools, count, first_line, items, text_of, turn
+from runner.research.agents.transcript import Tools, count, first_line, text_of, turn
+from runner.research.lenient import object_of
 
 _BINARY = f"{AGENTS_DIR}/claude"
 _QUIET = {
@@ -61,7 +62,7 @@ class ClaudeCode:
 
     def turns(self, line: str) -> AgentTurn | None:
         """A line of stream-json as a turn, or None. Never raises."""
-        event = items(line)
+        event = object_of(line)
         message = event.get("message")
         content = message.get("content") if isinstance(message, dict) else None
         match event.get("type"):

@@ -14,7 +14,8 @@ from isolation.spec import Mount
 from runner.record.events import AgentTurn
 from runner.research.agents.base import AGENTS_DIR, LLM_URL, SESSION, AgentContext, AgentLaunch, bridged, llm_env
 from runner.research.agents.install import Installed
-from runner.research.agents.transcript import Tools, count, first_line, items, turn
+from runner.research.agents.transcript import Tools, count, first_line, turn
+from runner.research.lenient import object_of
 
 _BINARY = f"{AGENTS_DIR}/codex"
 _KEY = "VIBE_LLM_TOKEN"
@@ -76,7 +77,7 @@ class Codex:
 
     def turns(self, line: str) -> AgentTurn | None:
         """A line of ``--json`` as a turn, or None. Never raises."""
-        event = items(line)
+        event = object_of(line)
         item = event.get("item")
         match event.get("type"):
             case "thread.started":

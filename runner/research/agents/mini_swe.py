@@ -9,7 +9,8 @@ from isolation.spec import Mount
 from runner.record.events import AgentTurn
 from runner.research.agents.base import AGENTS_DIR, AgentContext, AgentLaunch, bridged, llm_env
 from runner.research.agents.install import Installed
-from runner.research.agents.transcript import items, turn
+from runner.research.agents.transcript import turn
+from runner.research.lenient import object_of
 
 _INSIDE = Path(__file__).parent / "mini_swe_agent"
 _PROGRAM = f"{AGENTS_DIR}/mini-swe-agent"
@@ -42,7 +43,7 @@ class MiniSweAgent:
 
     def turns(self, line: str) -> AgentTurn | None:
         """A line of our driver as a turn."""
-        said = items(line)
+        said = object_of(line)
         if not isinstance(said.get("say"), str):
             return None
         return turn(said["say"], tool=str(said.get("tool", ""))[:40])

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from runner import places
 from runner.config import ConfigError, LlmConfig, RunConfig
 from runner.research.llm.protocol import Style
 from runner.words import did_you_mean
 
 COMMAND = "command:"
+LOCAL = "local:"
 NAMES = ("scripted", "claude-code", "codex", "mini-swe-agent", "shell", 'command:"..."')
 STYLES: Mapping[str, Style] = {"claude-code": "anthropic", "codex": "openai", "mini-swe-agent": "openai"}
 """Agents that cannot do without a model, and what they speak."""
@@ -49,6 +51,10 @@ def _complete_model(values: dict[str, Any], name: str) -> None:
             return
     llm = values.setdefault("llm", {})
     if isinstance(llm, dict):
+        model = str(values.get("agent_model"))
+        if model.startswith(LOCAL):
+            llm.setdefault("local", _local_model(name, model.removeprefix(LOCAL)))
+            llm.setdefault("base_url", "http://localhost")
         _complete_llm(llm, STYLES.get(name, "openai"))
 
 
@@ -63,6 +69,17 @@ def _complete_teacher(values: dict[str, Any]) -> None:
     teacher = values.setdefault("teacher", dict(agents) if isinstance(agents, dict) else {})
     if isinstance(teacher, dict):
         _complete_llm(teacher, "openai")
+
+
+def _local_model(agent: str, model: str) -> str:
+    """The folder of a prepared model that the program's own engine serves to ``agent``. Raises ConfigError."""
+    if agent in ("claude-code", "codex"):
+        do = 'Use --agent mini-swe-agent or command:"…", or a server of your own with --set llm.base_url=…'
+        raise ConfigError(f"{agent} needs tools, and the engine here has none", where="--agent-model", do=do)
+    try:
+        return str(places.model_dir(model))
+    except ConfigError as error:
+        raise ConfigError(error.what, where=f"--agent-model {LOCAL}", do=error.do) from None
 
 
 def _complete_llm(llm: dict[str, Any], style: Style) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from isolation.clean import clean_line
 from isolation.spec import Mount
 from runner.record.events import AgentTurn
 from runner.research.agents.base import AGENTS_DIR, AgentContext, AgentLaunch
+from runner.research.lenient import object_of
 
 _SOURCE = Path(__file__).parent / "scripted_agent"
 
@@ -34,11 +34,8 @@ class ScriptedAgent:
 
     def turns(self, line: str) -> AgentTurn | None:
         """A line ``{"say", "tool"}`` as a turn; anything else is no turn."""
-        try:
-            said = json.loads(line)
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(said, dict) or not isinstance(said.get("say"), str):
+        said = object_of(line)
+        if not isinstance(said.get("say"), str):
             return None
         return AgentTurn(n=0, summary=clean_line(said["say"])[:400], tool=clean_line(str(said.get("tool", "")))[:40])
 

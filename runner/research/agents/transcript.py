@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from isolation.clean import clean_line
 from runner.record.events import AgentTurn
@@ -16,15 +14,6 @@ SUMMARY = 400
 LONG_S = 5.0
 _OPEN = 256
 _MOST_TOKENS = 10**9
-
-
-def items(line: str) -> dict[str, Any]:
-    """The JSON object of a line; empty for anything else."""
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def first_line(value: object) -> str:

@@ -237,6 +237,8 @@ class Account:
 
     def _check(self) -> None:
         limits, used = self._door.limits, self.totals
+        if used.calls + len(self._open) >= limits.calls:
+            raise Refused(429, f"a run makes at most {limits.calls} calls")
         if limits.tokens is not None and used.tokens.output >= limits.tokens:
             raise Refused(429, f"the token budget of this run is used up ({used.tokens.output} of {limits.tokens})")
         money = (used.money or 0.0) + self._others()

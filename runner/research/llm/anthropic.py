@@ -6,22 +6,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from runner.research.llm.rules import (
-    Canonical,
-    flag,
-    forbid,
-    kind_of,
-    model,
-    objects,
-    pick,
-    refuse,
-    short,
-    text,
-    unknown_content,
-    unknown_tool,
-    whole,
-    wrong,
-)
+from runner.research.llm import rules
+from runner.research.llm.rules import Canonical
 
 VERSION = "2023-06-01"
 # By name without the date: all of them change how the model writes or is billed for its cache, none what it can reach.
@@ -30,10 +16,9 @@ BETAS = frozenset({
     "prompt-caching-scope", "extended-cache-ttl", "structured-outputs", "token-efficient-tools", "output-128k",
     "redact-thinking", "adaptive-thinking", "tool-examples", "thinking-token-count", "mid-conversation-system"
 })  # fmt: skip
-_DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")
+_DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})\Z", re.ASCII)
 _SETTINGS = (
     "max_tokens", "temperature", "top_p", "top_k", "stop_sequences", "thinking", "output_config", "output_format",
-    "context_management",
 )  # fmt: skip
 _PROVIDER = {
     "container": "a container runs at the provider",
@@ -47,16 +32,18 @@ _ROLES = frozenset({"user", "assistant", "system"})
 def messages(body: Mapping[str, Any], models: Collection[str]) -> Canonical:
     """POST /v1/messages. Raises Refused."""
     built = _common(body, models)
-    asked = whole(body.get("max_tokens"), "max_tokens")
+    if body.get("context_management") is not None:
+        built["context_management"] = {"edits": _edits(_object(body["context_management"]))}
+    asked = rules.whole(body.get("max_tokens"), "max_tokens")
     if asked is None:
-        wrong("max_tokens is missing")
-    stream = flag(body.get("stream"), "stream")
-    return Canonical({**built, **pick(body, _SETTINGS), "stream": stream}, stream, asked, "max_tokens")
+        rules.wrong("max_tokens is missing")
+    stream = rules.flag(body.get("stream"), "stream")
+    return Canonical({**built, **rules.pick(body, _SETTINGS), "stream": stream}, stream, asked, "max_tokens")
 
 
 def count_tokens(body: Mapping[str, Any], models: Collection[str]) -> Canonical:
     """POST /v1/messages/count_tokens. Raises Refused."""
-    return Canonical({**_common(body, models), **pick(body, ("thinking",))}, False, None, "")
+    return Canonical({**_common(body, models), **rules.pick(body, ("thinking",))}, False, None, "")
 
 
 def betas(header: str) -> str:
@@ -66,91 +53,94 @@ def betas(header: str) -> str:
 
 
 def _common(body: Mapping[str, Any], models: Collection[str]) -> dict[str, Any]:
-    forbid(body, _PROVIDER)
-    built: dict[str, Any] = {"model": model(body, models)}
-    built["messages"] = [_message(message) for message in objects(body.get("messages"), "messages")]
+    rules.forbid(body, _PROVIDER)
+    built: dict[str, Any] = {"model": rules.model(body, models)}
+    built["messages"] = [_message(message) for message in rules.objects(body.get("messages"), "messages")]
     if body.get("system") is not None:
         built["system"] = _blocks(body["system"])
     if body.get("tools") is not None:
-        built["tools"] = [_tool(tool) for tool in objects(body["tools"], "tools")]
+        built["tools"] = [_tool(tool) for tool in rules.objects(body["tools"], "tools")]
     if body.get("tool_choice") is not None:
-        built["tool_choice"] = pick(_object(body["tool_choice"]), ("type", "name", "disable_parallel_tool_use"))
-    _edits(body.get("context_management"))
+        built["tool_choice"] = rules.pick(_object(body["tool_choice"]), ("type", "name", "disable_parallel_tool_use"))
     return built
 
 
-def _edits(value: object) -> None:
-    """Context edits forget old parts of the conversation; anything else that hides there is refused."""
-    if value is None:
-        return
-    for edit in objects(_object(value).get("edits", []), "context_management.edits"):
-        if kind_of(edit).rsplit("_", 1)[0] not in ("clear_tool_uses", "clear_thinking"):
-            refuse("context_management", f"the edit {short(edit.get('type'))} is not passed on")
+def _edits(value: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Context edits forget old parts of the conversation; another edit is refused."""
+    edits = rules.objects(value.get("edits", []), "context_management.edits")
+    for edit in edits:
+        if rules.kind_of(edit).rsplit("_", 1)[0] not in ("clear_tool_uses", "clear_thinking"):
+            rules.refuse("context_management", f"the edit {rules.short(edit.get('type'))} is not passed on")
+    return edits
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    kind = kind_of(tool, "custom")
+    kind = rules.kind_of(tool, "custom")
     if kind != "custom":
-        unknown_tool(kind)
-    return {**pick(tool, _TOOL), **_cache(tool)}
+        rules.unknown_tool(kind)
+    return {**rules.pick(tool, _TOOL), **_cache(tool)}
 
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     role = message.get("role")
     if not isinstance(role, str) or role not in _ROLES:
-        wrong(f"the role {short(role)}")
+        rules.wrong(f"the role {rules.short(role)}")
     return {"role": role, "content": _blocks(message.get("content"))}
 
 
 def _blocks(content: object) -> str | list[dict[str, Any]]:
     if isinstance(content, str):
         return content
-    return [_block(block) for block in objects(content, "content")]
+    return [_block(block) for block in rules.objects(content, "content")]
 
 
 def _block(block: Mapping[str, Any]) -> dict[str, Any]:
-    kind = kind_of(block)
+    kind = rules.kind_of(block)
     match kind:
         case "text":
-            built: dict[str, Any] = {"text": text(block.get("text"), "text")}
+            built: dict[str, Any] = {"text": rules.text(block.get("text"), "text")}
         case "thinking":
-            built = pick(block, ("thinking", "signature"))
+            built = rules.pick(block, ("thinking", "signature"))
         case "redacted_thinking":
-            built = pick(block, ("data",))
+            built = rules.pick(block, ("data",))
         case "tool_use":
-            built = {**pick(block, ("id", "name")), "input": block.get("input", {})}
+            built = {**rules.pick(block, ("id", "name")), "input": block.get("input", {})}
         case "tool_result":
-            built = pick(block, ("tool_use_id", "is_error"))
+            built = rules.pick(block, ("tool_use_id", "is_error"))
             if block.get("content") is not None:
                 built["content"] = _blocks(block["content"])
         case "image" | "document":
-            built = {**pick(block, ("title", "context")), "source": _source(_object(block.get("source")))}
+            built = {**rules.pick(block, ("title", "context")), "source": _source(_object(block.get("source")))}
         case _:
-            unknown_content(kind)
+            rules.unknown_content(kind)
     return {"type": kind, **built, **_cache(block)}
 
 
 def _source(source: Mapping[str, Any]) -> dict[str, Any]:
-    kind = kind_of(source)
+    kind = rules.kind_of(source)
     match kind:
         case "base64" | "text":
-            return {"type": kind, "media_type": source.get("media_type"), "data": text(source.get("data"), "data")}
+            return {
+                "type": kind,
+                "media_type": source.get("media_type"),
+                "data": rules.text(source.get("data"), "data"),
+            }
         case "content":
             return {"type": kind, "content": _blocks(source.get("content"))}
         case "url":
-            refuse("url source", "the provider fetches nothing for a run; send the content itself")
+            rules.refuse("url source", "the provider fetches nothing for a run; send the content itself")
         case "file":
-            refuse("file source", "files at the provider cannot be used; send the content itself")
+            rules.refuse("file source", "files at the provider cannot be used; send the content itself")
         case _:
-            unknown_content(kind)
+            rules.unknown_content(kind)
 
 
 def _cache(block: Mapping[str, Any]) -> dict[str, Any]:
     control = block.get("cache_control")
-    return {"cache_control": pick(control, ("type", "ttl", "scope"))} if isinstance(control, dict) else {}
+    return {"cache_control": rules.pick(control, ("type", "ttl", "scope"))} if isinstance(control, dict) else {}
 
 
 def _object(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
-        wrong("an object was expected")
+        rules.wrong("an object was expected")
     return value

@@ -5,23 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from runner.research.llm.rules import (
-    Canonical,
-    data_url,
-    flag,
-    forbid,
-    kind_of,
-    model,
-    objects,
-    pick,
-    refuse,
-    short,
-    text,
-    unknown_content,
-    unknown_tool,
-    whole,
-    wrong,
-)
+from runner.research.llm import rules
+from runner.research.llm.rules import Canonical
 
 _RESPONSES = (
     "instructions", "parallel_tool_calls", "reasoning", "text", "max_output_tokens", "temperature", "top_p",
@@ -62,27 +47,27 @@ _ROLES = frozenset({"user", "assistant", "system", "developer", "tool"})
 
 def responses(body: Mapping[str, Any], models: Collection[str]) -> Canonical:
     """POST /v1/responses. Raises Refused."""
-    forbid(body, _STORED)
-    built: dict[str, Any] = {"model": model(body, models), **pick(body, _RESPONSES), "store": False}
+    rules.forbid(body, _STORED)
+    built: dict[str, Any] = {"model": rules.model(body, models), **rules.pick(body, _RESPONSES), "store": False}
     given = body.get("input")
-    built["input"] = given if isinstance(given, str) else [_item(item) for item in objects(given, "input")]
+    built["input"] = given if isinstance(given, str) else [_item(item) for item in rules.objects(given, "input")]
     if body.get("tools") is not None:
         built["tools"] = _tools(body["tools"])
     if body.get("tool_choice") is not None:
         built["tool_choice"] = _choice(body["tool_choice"])
     if body.get("include") is not None:
         built["include"] = _include(body["include"])
-    stream = flag(body.get("stream"), "stream")
-    asked = whole(body.get("max_output_tokens"), "max_output_tokens")
+    stream = rules.flag(body.get("stream"), "stream")
+    asked = rules.whole(body.get("max_output_tokens"), "max_output_tokens")
     return Canonical({**built, "stream": stream}, stream, asked, "max_output_tokens")
 
 
 def _include(value: object) -> list[str]:
     if not isinstance(value, list):
-        wrong("include must be a list")
+        rules.wrong("include must be a list")
     for name in value:
         if name not in _INCLUDE:
-            refuse("include", f"{short(name)} is not passed on")
+            rules.refuse("include", f"{rules.short(name)} is not passed on")
     return list(value)
 
 
@@ -90,95 +75,101 @@ def _choice(choice: object) -> Any:
     if isinstance(choice, str):
         return choice
     if not isinstance(choice, dict):
-        wrong("tool_choice must be a text or an object")
-    kind = kind_of(choice)
+        rules.wrong("tool_choice must be a text or an object")
+    kind = rules.kind_of(choice)
     if kind == "allowed_tools":
-        tools = [_named(tool) for tool in objects(choice.get("tools"), "tools")]
-        return {"type": kind, **pick(choice, ("mode",)), "tools": tools}
+        tools = [_named(tool) for tool in rules.objects(choice.get("tools"), "tools")]
+        return {"type": kind, **rules.pick(choice, ("mode",)), "tools": tools}
     return _named(choice)
 
 
 def _named(tool: object) -> dict[str, Any]:
     """A tool, named in a choice."""
-    if not isinstance(tool, dict) or kind_of(tool) not in ("function", "custom"):
-        unknown_tool(str(tool.get("type")) if isinstance(tool, dict) else "?")
-    inner = tool.get(kind_of(tool))
-    named = {kind_of(tool): pick(inner, ("name",))} if isinstance(inner, dict) else {}
-    return {**pick(tool, ("type", "name")), **named}
+    if not isinstance(tool, dict) or rules.kind_of(tool) not in ("function", "custom"):
+        rules.unknown_tool(str(tool.get("type")) if isinstance(tool, dict) else "?")
+    inner = tool.get(rules.kind_of(tool))
+    named = {rules.kind_of(tool): rules.pick(inner, ("name",))} if isinstance(inner, dict) else {}
+    return {**rules.pick(tool, ("type", "name")), **named}
 
 
 def _tools(value: object) -> list[dict[str, Any]]:
-    return [_tool(tool) for tool in objects(value, "tools")]
+    return [_tool(tool) for tool in rules.objects(value, "tools")]
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    kind = kind_of(tool)
+    kind = rules.kind_of(tool)
     match kind:
         case "function" | "custom":
-            return pick(tool, _TOOL)
+            return rules.pick(tool, _TOOL)
         case "namespace":
-            return {**pick(tool, ("type", "name", "description")), "tools": _tools(tool.get("tools"))}
+            return {**rules.pick(tool, ("type", "name", "description")), "tools": _tools(tool.get("tools"))}
         case "local_shell":
             return {"type": kind}
         case "tool_search" if tool.get("execution") == "client":
-            return pick(tool, ("type", "execution", "description", "parameters"))
+            return rules.pick(tool, ("type", "execution", "description", "parameters"))
         case _:
-            unknown_tool(kind)
+            rules.unknown_tool(kind)
 
 
 def _item(item: Mapping[str, Any]) -> dict[str, Any]:
-    kind = kind_of(item, "message")
+    kind = rules.kind_of(item, "message")
     if kind == "message":
-        return {"type": kind, **pick(item, ("id", "status", "phase")), **_said(item, _part)}
+        return {"type": kind, **rules.pick(item, ("id", "status", "phase")), **_said(item, _part)}
     if kind in _RESULTS:
         output = item.get("output")
-        parts = output if isinstance(output, str) else [_part(part) for part in objects(output, "output")]
-        return {"type": kind, **pick(item, ("id", "call_id", "status")), "output": parts}
+        parts = output if isinstance(output, str) else [_part(part) for part in rules.objects(output, "output")]
+        return {"type": kind, **rules.pick(item, ("id", "call_id", "status")), "output": parts}
     if kind == "additional_tools":
-        return {"type": kind, **pick(item, ("id", "role")), "tools": _tools(item.get("tools"))}
+        return {"type": kind, **rules.pick(item, ("id", "role")), "tools": _tools(item.get("tools"))}
     if kind == "tool_search_output":
         return {
             "type": kind,
-            **pick(item, ("id", "call_id", "status", "execution")),
+            **rules.pick(item, ("id", "call_id", "status", "execution")),
             "tools": _tools(item.get("tools")),
         }
     if kind == "item_reference":
-        refuse("stored item", "nothing is stored at the provider; send the item itself")
+        rules.refuse("stored item", "nothing is stored at the provider; send the item itself")
     if kind not in _ITEMS:
-        unknown_content(kind)
-    built = {"type": kind, **pick(item, _ITEMS[kind])}
+        rules.unknown_content(kind)
+    built = {"type": kind, **rules.pick(item, _ITEMS[kind])}
     if kind == "reasoning":
         for name in ("summary", "content"):
             if item.get(name) is not None:
-                built[name] = [_part(part) for part in objects(item[name], name)]
+                built[name] = [_part(part) for part in rules.objects(item[name], name)]
     return built
 
 
 def _part(part: Mapping[str, Any]) -> dict[str, Any]:
     """A part of the content of a Responses item."""
-    kind = kind_of(part)
+    kind = rules.kind_of(part)
     match kind:
         case "input_text" | "output_text" | "summary_text" | "reasoning_text" | "text":
-            return {"type": kind, "text": text(part.get("text"), "text")}
+            return {"type": kind, "text": rules.text(part.get("text"), "text")}
         case "refusal":
-            return {"type": kind, "refusal": text(part.get("refusal"), "refusal")}
+            return {"type": kind, "refusal": rules.text(part.get("refusal"), "refusal")}
         case "input_image":
             _by_value(part)
-            return {**pick(part, ("type", "detail")), "image_url": data_url(part.get("image_url"), "image_url")}
+            return {
+                **rules.pick(part, ("type", "detail")),
+                "image_url": rules.data_url(part.get("image_url"), "image_url"),
+            }
         case "input_file":
             _by_value(part)
-            return {**pick(part, ("type", "filename")), "file_data": text(part.get("file_data"), "file_data")}
+            return {
+                **rules.pick(part, ("type", "filename")),
+                "file_data": rules.text(part.get("file_data"), "file_data"),
+            }
         case "encrypted_content":
-            return pick(part, ("type", "encrypted_content"))
+            return rules.pick(part, ("type", "encrypted_content"))
         case _:
-            unknown_content(kind)
+            rules.unknown_content(kind)
 
 
 def _by_value(part: Mapping[str, Any]) -> None:
     if part.get("file_id"):
-        refuse("file source", "files at the provider cannot be used; send the content itself")
+        rules.refuse("file source", "files at the provider cannot be used; send the content itself")
     if part.get("file_url"):
-        refuse("url source", "the provider fetches nothing for a run; send the content itself")
+        rules.refuse("url source", "the provider fetches nothing for a run; send the content itself")
 
 
 # -- Chat Completions ------------------------------------------------------------------------------------------------
@@ -186,18 +177,20 @@ def _by_value(part: Mapping[str, Any]) -> None:
 
 def chat(body: Mapping[str, Any], models: Collection[str]) -> Canonical:
     """POST /v1/chat/completions. Raises Refused."""
-    forbid(body, _CHAT_PROVIDER)
+    rules.forbid(body, _CHAT_PROVIDER)
     if body.get("n") not in (None, 1) or body.get("n") is True:
-        refuse("n", "one call is one reply")
-    built: dict[str, Any] = {"model": model(body, models), **pick(body, _CHAT)}
-    built["messages"] = [_chat_message(message) for message in objects(body.get("messages"), "messages")]
+        rules.refuse("n", "one call is one reply")
+    built: dict[str, Any] = {"model": rules.model(body, models), **rules.pick(body, _CHAT)}
+    built["messages"] = [_chat_message(message) for message in rules.objects(body.get("messages"), "messages")]
     if body.get("tools") is not None:
-        built["tools"] = [_chat_tool(tool) for tool in objects(body["tools"], "tools")]
+        built["tools"] = [_chat_tool(tool) for tool in rules.objects(body["tools"], "tools")]
     if body.get("tool_choice") is not None:
         built["tool_choice"] = _choice(body["tool_choice"])
-    stream = flag(body.get("stream"), "stream")
+    stream = rules.flag(body.get("stream"), "stream")
     field = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
-    asked = whole(body.get(field), field)
+    asked = rules.whole(body.get(field), field)
+    if field != "max_tokens":
+        built.pop("max_tokens", None)  # two limits, and an upstream that reads the one which was not cut
     if stream:
         built["stream_options"] = {"include_usage": True}
     options = body.get("stream_options")
@@ -206,49 +199,58 @@ def chat(body: Mapping[str, Any], models: Collection[str]) -> Canonical:
 
 
 def _chat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    kind = kind_of(tool)
+    kind = rules.kind_of(tool)
     inner = tool.get(kind)
     if kind not in ("function", "custom") or not isinstance(inner, dict):
-        unknown_tool(kind)
-    return {"type": kind, kind: pick(inner, ("name", "description", "parameters", "strict", "format"))}
+        rules.unknown_tool(kind)
+    return {"type": kind, kind: rules.pick(inner, ("name", "description", "parameters", "strict", "format"))}
 
 
 def _said(message: Mapping[str, Any], part: Any) -> dict[str, Any]:
     """Role and content of a message; the content's parts by ``part``."""
     role = message.get("role")
     if not isinstance(role, str) or role not in _ROLES:
-        wrong(f"the role {short(role)}")
+        rules.wrong(f"the role {rules.short(role)}")
     content = message.get("content")
     if content is None or isinstance(content, str):
         return {"role": role, "content": content}
-    return {"role": role, "content": [part(one) for one in objects(content, "content")]}
+    return {"role": role, "content": [part(one) for one in rules.objects(content, "content")]}
 
 
 def _chat_message(message: Mapping[str, Any]) -> dict[str, Any]:
-    built = {**_said(message, _chat_part), **pick(message, ("name", "tool_call_id", "refusal", "reasoning_content"))}
+    built = {
+        **_said(message, _chat_part),
+        **rules.pick(message, ("name", "tool_call_id", "refusal", "reasoning_content")),
+    }
     if message.get("tool_calls") is not None:
-        built["tool_calls"] = [_chat_call(call) for call in objects(message["tool_calls"], "tool_calls")]
+        built["tool_calls"] = [_chat_call(call) for call in rules.objects(message["tool_calls"], "tool_calls")]
     return built
 
 
 def _chat_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    kind = kind_of(call, "function")
+    kind = rules.kind_of(call, "function")
     inner = call.get(kind)
     if kind not in ("function", "custom") or not isinstance(inner, dict):
-        unknown_content(kind)
-    return {**pick(call, ("id",)), "type": kind, kind: pick(inner, ("name", "arguments", "input"))}
+        rules.unknown_content(kind)
+    return {**rules.pick(call, ("id",)), "type": kind, kind: rules.pick(inner, ("name", "arguments", "input"))}
 
 
 def _chat_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    kind = kind_of(part)
+    kind = rules.kind_of(part)
     if kind in ("text", "refusal"):
-        return {"type": kind, kind: text(part.get(kind), kind)}
+        return {"type": kind, kind: rules.text(part.get(kind), kind)}
     inner = part.get(kind)
     if kind == "image_url" and isinstance(inner, dict):
-        return {"type": kind, kind: {**pick(inner, ("detail",)), "url": data_url(inner.get("url"), "image_url")}}
+        return {
+            "type": kind,
+            kind: {**rules.pick(inner, ("detail",)), "url": rules.data_url(inner.get("url"), "image_url")},
+        }
     if kind == "file" and isinstance(inner, dict):
         _by_value(inner)
-        return {"type": kind, kind: {**pick(inner, ("filename",)), "file_data": text(inner.get("file_data"), "file")}}
+        return {
+            "type": kind,
+            kind: {**rules.pick(inner, ("filename",)), "file_data": rules.text(inner.get("file_data"), "file")},
+        }
     if kind == "input_audio" and isinstance(inner, dict):
-        return {"type": kind, kind: pick(inner, ("data", "format"))}
-    unknown_content(kind)
+        return {"type": kind, kind: rules.pick(inner, ("data", "format"))}
+    rules.unknown_content(kind)

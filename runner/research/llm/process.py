@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import logging
 import resource
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -27,9 +29,26 @@ _PR_SET_DUMPABLE = 4
 
 
 def seal() -> None:
-    """No core file, and /proc/<pid>/environ and memory closed to the user's other processes."""
+    """No core file, and /proc/<pid>/environ and memory closed to the user's other processes; no trace and no log."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    logging.disable(logging.CRITICAL)
+    sys.excepthook = lambda kind, _value, _trace: _mention(kind)
+    sys.unraisablehook = lambda unraisable: _mention(unraisable.exc_type)
+
+
+def _mention(kind: type[BaseException] | None) -> None:
+    """All that is said of a fault. What an exception says of itself may hold a request's headers."""
+    sys.stderr.write(f"LLM gateway: {kind.__name__ if kind else 'fault'}\n")
+
+
+def quiet(loop: asyncio.AbstractEventLoop) -> None:
+    """The same for what goes wrong in tasks and callbacks of ``loop``."""
+
+    def mention(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        _mention(type(context["exception"]) if "exception" in context else None)
+
+    loop.set_exception_handler(mention)
 
 
 def say(message: Said) -> None:
@@ -72,6 +91,7 @@ async def serve(setup: Setup, lines: asyncio.StreamReader) -> None:
 async def main() -> int:
     """The process, start to end; the exit code."""
     loop = asyncio.get_running_loop()
+    quiet(loop)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, lambda: None)  # the runner decides when we end
     lines = asyncio.StreamReader(limit=LINE_BYTES)
@@ -89,5 +109,4 @@ async def main() -> int:
 
 if __name__ == "__main__":
     seal()
-    sys.excepthook = lambda kind, _value, _trace: sys.stderr.write(f"LLM gateway: {kind.__name__}\n")
     sys.exit(asyncio.run(main()))

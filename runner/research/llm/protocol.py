@@ -43,10 +43,14 @@ class Tokens(Frozen):
 
 
 class Upstream(Frozen):
-    """Where requests of a role go: one fixed address. The key's value is never here, only where it is read from."""
+    """Where requests of a role go: one fixed address. The key's value is never here, only where it is read from.
+
+    ``socket``: a unix socket on which it listens, in place of the address.
+    """
 
     style: Style
     base_url: str
+    socket: str | None = None
     key_env: str | None = None
     key_file: str | None = None
     tries: Annotated[int, Field(ge=1)] = 8
@@ -56,12 +60,18 @@ class Upstream(Frozen):
 
 
 class Limits(Frozen):
-    """What a role may use; ``None`` is no limit. ``max_output``: the most tokens of one reply while a limit holds."""
+    """What a role may use; ``None`` is no limit. ``max_output``: the most tokens of one reply while a limit holds.
+
+    ``calls``: after so many nothing is forwarded; each is two rows of llm.jsonl, whoever wants them. ``stuck_s``: a
+    client that takes nothing of its reply for so long is hung up on.
+    """
 
     tokens: int | None = None
     money: float | None = None
     streams: Annotated[int, Field(ge=1)] = 8
     max_output: Annotated[int, Field(ge=16)] = 64_000
+    calls: Annotated[int, Field(ge=1)] = 200_000
+    stuck_s: Annotated[float, Field(gt=0)] = 300.0
 
 
 class Door(Frozen):

@@ -27,10 +27,12 @@ OnTrouble = Callable[[Trouble], None]
 
 
 class Stream:
-    """The client's side of a streaming reply. ``gone``: it hung up."""
+    """The client's side of a streaming reply. ``gone``: it hung up, or took nothing for ``stuck_s`` and was hung up on:
+    a client that does not read must not hold the upstream's reply back, or what it cost would never be known."""
 
-    def __init__(self, request: web.BaseRequest) -> None:
+    def __init__(self, request: web.BaseRequest, stuck_s: float) -> None:
         self._request = request
+        self._stuck_s = stuck_s
         self._response: web.StreamResponse | None = None
         self.gone = False
 
@@ -43,12 +45,16 @@ class Stream:
         if self.gone:
             return
         try:
-            if self._response is None:
-                self._response = web.StreamResponse(
-                    headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
-                )
-                await self._response.prepare(self._request)
-            await self._response.write(data)
+            async with asyncio.timeout(self._stuck_s):
+                if self._response is None:
+                    self._response = web.StreamResponse(
+                        headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
+                    )
+                    await self._response.prepare(self._request)
+                await self._response.write(data)
+        except TimeoutError:
+            self.gone = True
+            self.tear()
         except (ConnectionError, RuntimeError):
             self.gone = True
 
@@ -57,7 +63,11 @@ class Stream:
         assert self._response is not None
         if not self.gone:
             try:
-                await self._response.write_eof()
+                async with asyncio.timeout(self._stuck_s):
+                    await self._response.write_eof()
+            except TimeoutError:
+                self.gone = True
+                self.tear()
             except (ConnectionError, RuntimeError):
                 self.gone = True
         return self._response
@@ -83,10 +93,17 @@ class Relay:
         self._asked = False
 
     async def run(
-        self, request: web.BaseRequest, payload: bytes, betas: str, *, stream: bool, hide_usage: bool
+        self,
+        request: web.BaseRequest,
+        payload: bytes,
+        betas: str,
+        *,
+        stream: bool,
+        hide_usage: bool,
+        stuck_s: float,
     ) -> web.StreamResponse:
         """The reply to the client. Raises Refused where the upstream gives none. The call is charged either way."""
-        out = Stream(request)
+        out = Stream(request, stuck_s)
         try:
             return await self._tries(out, payload, betas, stream=stream, hide_usage=hide_usage)
         finally:
@@ -136,18 +153,16 @@ class Relay:
         told = SEEN_EVERY
         try:
             async for chunk in reply.chunks(patience):
-                passing = []
-                for event in events.feed(chunk):
-                    only_usage = self._meter.event(event)
-                    if not (only_usage and hide_usage):
-                        passing.append(event)
+                if self._meter.done or not (whole := events.feed(chunk)):
+                    continue  # what comes behind the end belongs to nothing
+                passing = self._meter.follow(whole, hide_usage=hide_usage)
                 if self._meter.done:
                     self._end("ok")
-                if passing:
-                    await out.write(b"".join(passing))
-                if self._meter.output() >= told:
-                    told = self._meter.output() + SEEN_EVERY
+                elif (used := self._meter.output()) >= told:
+                    told = used + SEEN_EVERY
                     self._account.seen(self._call, self._meter.tokens())
+                if passing:
+                    await out.write(passing)
                 if out.gone and not patience:
                     patience.append(self._client.upstream.drain_s)
         except _BROKEN as error:

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from aiohttp import web
 
 from grader.http import HangUp, read_object, strict_connection
 from grader.request import Refused
 from runner.research.llm import anthropic, openai
-from runner.research.llm.account import Account, Call
-from runner.research.llm.meter import BYTES_A_TOKEN
+from runner.research.llm.account import Account
+from runner.research.llm.draft import Draft
 from runner.research.llm.protocol import APIS, Api, Door, Notice
 from runner.research.llm.relay import Relay
-from runner.research.llm.rules import Builder, Canonical
+from runner.research.llm.rules import Builder
 from runner.research.llm.upstream import Client, Trouble
 
 MAX_BODY = 32 << 20
@@ -60,6 +59,8 @@ class DoorServer:
         self._http = web.Server(self._handle)
         self._unix: asyncio.Server | None = None
         self._handling: set[asyncio.Task[Any]] = set()
+        # Taken before a body is read: who waits is held back by its socket and costs no memory.
+        self._room = asyncio.Semaphore(door.limits.streams)
 
     async def start(self) -> None:
         """Listen; the socket's folder is private."""
@@ -90,16 +91,19 @@ class DoorServer:
         self._attempt("LLM request: malformed", "bytes that are not HTTP")
 
     def _attempt(self, what: str, detail: str) -> None:
-        """Tell of the first, tenth, hundredth… attempt of a kind: a flood is one line in ten times as many."""
+        self._tell("integrity", what, detail)
+
+    def _trouble(self, trouble: Trouble) -> None:
+        what = "the LLM upstream refuses the key" if trouble.key else "trouble with the LLM upstream"
+        self._tell("warning", what, trouble.message)
+
+    def _tell(self, level: Literal["integrity", "warning"], what: str, detail: str) -> None:
+        """Tell of the first, tenth, hundredth… of a kind: the sandbox can make them, and a flood is a few lines."""
         self._seen[what] += 1
         count = self._seen[what]
         if str(count).strip("0") == "1":
             times = f" ({count} times)" if count > 1 else ""
-            self._notify(Notice(level="integrity", what=what, where=f"{self._door.role} LLM", detail=detail + times))
-
-    def _trouble(self, trouble: Trouble) -> None:
-        what = "the LLM upstream refuses the key" if trouble.key else "trouble with the LLM upstream"
-        self._notify(Notice(level="warning", what=what, where=f"{self._door.role} LLM", detail=trouble.message))
+            self._notify(Notice(level=level, what=what, where=f"{self._door.role} LLM", detail=detail + times))
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         task = asyncio.current_task()
@@ -145,40 +149,20 @@ class DoorServer:
     async def _call(self, request: web.BaseRequest, api: Api) -> web.StreamResponse:
         if request.headers.get("Content-Encoding", "identity") != "identity" or request.headers.get("Expect"):
             raise Refused(415, "send the body as it is, uncompressed", attempt="LLM request: compressed body", cut=True)
-        body = await read_object(request, limit=MAX_BODY, seconds=BODY_S, max_depth=MAX_DEPTH)
-        canonical = _BUILDERS[api](body, self._door.models)
-        estimate = len(encode(canonical.body)) // BYTES_A_TOKEN
-        call = await self._account.begin(api, canonical.body["model"], estimate, canonical.asked)
-        relay = Relay(self._client, self._account, call, api=api, estimate=estimate, on_trouble=self._trouble)
-        betas = anthropic.betas(request.headers.get("anthropic-beta", ""))
-        return await relay.run(
-            request,
-            encode(clamped(canonical, call)),
-            betas,
-            stream=canonical.stream,
-            hide_usage=canonical.usage_hidden,
-        )
-
-
-def clamped(canonical: Canonical, call: Call) -> dict[str, Any]:
-    """The body with the limit that the account gave its reply; thinking is made to fit below it."""
-    body = dict(canonical.body)
-    if call.max_output is None or not canonical.limit_field:
-        return body
-    limit = min(call.max_output, canonical.asked or call.max_output)
-    body[canonical.limit_field] = limit
-    thinking = body.get("thinking")
-    if isinstance(thinking, dict) and isinstance(thinking.get("budget_tokens"), int):
-        if limit <= 1024:
-            del body["thinking"]
-        else:
-            body["thinking"] = {**thinking, "budget_tokens": min(thinking["budget_tokens"], limit - 1)}
-    return body
-
-
-def encode(body: dict[str, Any]) -> bytes:
-    """The one spelling of a request."""
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        async with self._room:
+            body = await read_object(request, limit=MAX_BODY, seconds=BODY_S, max_depth=MAX_DEPTH)
+            draft = Draft.of(_BUILDERS[api](body, self._door.models))
+            del body
+            call = await self._account.begin(api, draft.model, draft.estimate, draft.asked)
+            relay = Relay(self._client, self._account, call, api=api, estimate=draft.estimate, on_trouble=self._trouble)
+            return await relay.run(
+                request,
+                draft.payload(call.max_output),
+                anthropic.betas(request.headers.get("anthropic-beta", "")),
+                stream=draft.stream,
+                hide_usage=draft.usage_hidden,
+                stuck_s=self._door.limits.stuck_s,
+            )
 
 
 def error(status: int, message: str) -> web.Response:

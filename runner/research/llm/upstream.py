@@ -15,8 +15,8 @@ import aiohttp
 
 from isolation.clean import clean_line
 from isolation.problem import BenchError
+from runner.research.lenient import object_of
 from runner.research.llm import anthropic
-from runner.research.llm.meter import loads
 from runner.research.llm.protocol import Api, Upstream
 
 PATHS: dict[Api, str] = {
@@ -122,7 +122,11 @@ class Client:
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
         self._key = read_key(upstream)
-        connector = aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive)
+        connector: aiohttp.BaseConnector
+        if upstream.socket is not None:
+            connector = aiohttp.UnixConnector(upstream.socket, limit=0)
+        else:
+            connector = aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive)
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -185,7 +189,7 @@ class Client:
 
     def _message(self, body: bytes) -> str:
         """The upstream's own words about an error, without the key."""
-        error = loads(body).get("error")
+        error = object_of(body).get("error")
         said = error.get("message") if isinstance(error, dict) else error
         code = error.get("code") if isinstance(error, dict) else None
         text = said if isinstance(said, str) else body.decode("utf-8", "replace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from runner.record.events import BudgetLimits, LlmUse
 from runner.research.budget import Budget
 from runner.research.llm.account import Book, cost, totals
-from runner.research.llm.meter import Events, Meter
+from runner.research.llm.meter import BYTES_A_TOKEN, Events, Meter, each
 from runner.research.llm.protocol import Price, Tokens
 
 PRICE = Price(input=2.0, cached=0.5, cache_write=2.5, output=10.0)
@@ -61,16 +62,74 @@ def test_a_torn_file_is_gone_on_with_and_what_was_open_is_charged_once(tmp_path:
     assert told.money == pytest.approx(1.0 + (100 * 2 + 40 * 10) / 1e6)
 
 
-@given(st.lists(st.binary(max_size=40), max_size=20), st.lists(st.integers(1, 30), max_size=20))
-@settings(database=None, deadline=None)
-def test_events_come_out_as_they_went_in_however_they_are_cut(texts: list[bytes], cuts: list[int]) -> None:
-    clean = [text.replace(b"\n", b"").replace(b"\r", b"") for text in texts]
-    whole = b"".join(b"data: " + text + b"\n\n" for text in clean) + b"data: rest"
-    reader, found, at = Events(), [], 0
+def cut_up(whole: bytes, cuts: list[int]) -> list[bytes]:
+    """``whole`` in pieces of these sizes, then the rest."""
+    pieces, at = [], 0
     for cut in [*cuts, len(whole)]:
-        found += list(reader.feed(whole[at : at + cut]))
+        pieces.append(whole[at : at + cut])
         at += cut
-    assert b"".join(found) == whole[: len(b"".join(found))] and len(found) == len(clean)
+    return pieces
+
+
+@given(
+    st.lists(st.binary(max_size=40), max_size=20),
+    st.lists(st.integers(1, 30), max_size=20),
+    st.sampled_from([b"\n\n", b"\r\n\r\n"]),
+)
+@settings(database=None, deadline=None)
+def test_events_come_out_as_they_went_in_however_they_are_cut(
+    texts: list[bytes], cuts: list[int], blank: bytes
+) -> None:
+    clean = [text.replace(b"\n", b"").replace(b"\r", b"") for text in texts]
+    events = [b"data: " + text + blank for text in clean]
+    reader, found = Events(), []
+    for piece in cut_up(b"".join(events) + b"data: rest", cuts):
+        found += each(reader.feed(piece))
+    assert found == events
+
+
+def delta(api: str, text: str, spaced: bool, ascii_only: bool) -> bytes:
+    """A piece of text as an event of an API, spelled one way or another."""
+    said = {
+        "messages": {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}},
+        "responses": {"type": "response.output_text.delta", "item_id": "msg", "delta": text},
+        "chat": {"choices": [{"index": 0, "delta": {"content": text}}], "usage": None},
+        "other": {"choices": [{"index": 0, "delta": {"content": "", "thoughts": text}}]},
+    }[api]
+    spelled = json.dumps(said, separators=(", ", ": ") if spaced else (",", ":"), ensure_ascii=ascii_only)
+    return f"data: {spelled}\n\n".encode()
+
+
+@given(st.lists(st.text(max_size=30), max_size=20), st.lists(st.integers(1, 200), max_size=20), st.booleans())
+@settings(database=None, deadline=None, max_examples=30)
+@pytest.mark.parametrize("api", ["messages", "responses", "chat", "other"])
+def test_text_that_is_not_parsed_is_counted(api: str, texts: list[str], cuts: list[int], spaced: bool) -> None:
+    """No less than it is, however it is spelled and cut; nothing of the stream is changed or held back."""
+    clean = [text.encode("utf-8", "replace").decode() for text in texts]
+    events = [delta(api, text, spaced, bool(number % 2)) for number, text in enumerate(clean)]
+    meter, reader, passed = Meter("chat" if api == "other" else api, 10), Events(), b""  # type: ignore[arg-type]
+    for piece in cut_up(b"".join(events), cuts):
+        passed += meter.follow(reader.feed(piece))
+    size, longest = sum(len(text.encode()) for text in clean), sum(len(json.dumps(text)) - 2 for text in clean)
+    assert passed == b"".join(events) and not meter.done and not meter.exact
+    assert -(-size // BYTES_A_TOKEN) <= meter.output() <= -(-max(size, longest) // BYTES_A_TOKEN)
+
+
+def test_the_last_word_of_a_reply_counts_when_the_reply_is_whole_and_never_less_than_before() -> None:
+    meter = Meter("chat", 10)
+    meter.follow(b'data: {"choices": [], "usage": {"prompt_tokens": 50, "completion_tokens": 900}}\n\n')
+    assert meter.output() == 900 and not meter.exact
+    meter.follow(delta("chat", "x" * 6000, True, True))
+    assert meter.output() == 2000
+    meter.follow(b'data: {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}\n\ndata: [DONE]\n\n')
+    assert meter.exact and meter.tokens() == Tokens(input=50, output=900)
+
+
+def test_a_whole_reply_that_does_not_say_what_it_used_is_not_free() -> None:
+    for api in ("messages", "responses", "chat"):
+        meter = Meter(api, 10)  # type: ignore[arg-type]
+        meter.whole(json.dumps({"choices": [{"message": {"content": "x" * 3000}}]}).encode())
+        assert meter.tokens().input == 10 and meter.tokens().output > 1000 and not meter.exact
 
 
 @given(st.lists(st.binary(max_size=200) | st.text(max_size=100).map(str.encode), max_size=10))
@@ -79,7 +138,7 @@ def test_no_reply_hurts_a_meter(events: list[bytes]) -> None:
     for api in ("messages", "responses", "chat", "count_tokens"):
         meter = Meter(api, 10)  # type: ignore[arg-type]
         for event in events:
-            meter.event(b"data: " + event + b"\n\n")
-            meter.event(b'data: {"delta": ' + event + b', "usage": ' + event + b"}\n\n")
+            meter.follow(b"data: " + event + b"\n\n")
+            meter.follow(b'data: {"delta": ' + event + b', "usage": ' + event + b"}\n\n", hide_usage=True)
         meter.whole(b"".join(events))
         assert min(meter.tokens().model_dump().values()) >= 0

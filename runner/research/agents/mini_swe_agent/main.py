@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+import urllib.error
 import urllib.request
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,7 @@ SEEN = "exit code {{output.returncode}}\n{{output.exception_info}}{{output.outpu
     "{% if output.output|length > 4000 %}{{output.output[4000:][-4000:]}}{% endif %}"
 )
 COMMAND_S = 3600
+KEPT = 4  # the rules, the brief, and the last step
 
 
 class GatewayModel:
@@ -42,14 +44,26 @@ class GatewayModel:
         body: dict[str, Any] = {"model": self.config.model_name, "messages": plain}
         if effort := os.environ.get("VIBE_LLM_EFFORT"):
             body["reasoning_effort"] = effort
-        url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
-        request = urllib.request.Request(url, json.dumps(body).encode())  # noqa: S310  the gateway's, fixed by the runner
-        request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request) as reply:  # noqa: S310
-            content = json.load(reply)["choices"][0]["message"]["content"] or ""
+        content = self._ask(body)
         actions = parse_regex_actions(content, action_regex=ACTION, format_error_template=WRONG)
         print(json.dumps({"say": actions[0]["command"], "tool": "bash"}), flush=True)
         return {"role": "assistant", "content": content, "extra": {"actions": actions, "cost": 0.0}}
+
+    def _ask(self, body: dict[str, Any]) -> str:
+        """The model's text. What does not fit into its context any more is forgotten, oldest steps first."""
+        url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+        while True:
+            request = urllib.request.Request(url, json.dumps(body).encode())  # noqa: S310  the gateway's, fixed
+            request.add_header("Content-Type", "application/json")
+            try:
+                with urllib.request.urlopen(request) as reply:  # noqa: S310
+                    return json.load(reply)["choices"][0]["message"]["content"] or ""
+            except urllib.error.HTTPError as error:
+                told = error.read(2000).decode("utf-8", "replace")
+                if error.code != 400 or len(body["messages"]) <= KEPT:
+                    print(json.dumps({"say": f"no answer ({error.code}): {told}"}), flush=True)
+                    raise
+                del body["messages"][2 : 2 + len(body["messages"]) // 4 * 2]
 
     def format_message(self, **fields: Any) -> dict[str, Any]:
         return fields
