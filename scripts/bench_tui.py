@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """The budgets of the viewer, measured on the real command in a pseudo-terminal of 120 × 36.
 
-    scripts/bench_tui.py [--events 10000] [--seconds 20] [--lines 100000]
+    scripts/bench_tui.py [--events 10000] [--growth 10] [--seconds 20] [--lines 100000]
 
 first paint   from the start of the process to the whole screen of the run ("READING" in its head), then to its first
               candidates, then to its newest candidate. Beside other programs wall seconds say little: look at the CPU
@@ -48,11 +48,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--growth", type=int, default=10, help="then once more with this many times the events")
     parser.add_argument("--lines", type=int, default=100_000)
     args = parser.parse_args()
     for what, words in STAGES:
         print(f"{what:<44} {imports(words):.2f} s of CPU")
-    for events in (args.events, args.events * 10):
+    for events in sorted({args.events, args.events * args.growth}):
         with tempfile.TemporaryDirectory() as folder:
             run = RunDir(Path(folder) / "runs" / "aime" / "2026-11-30T12-00-00-7f3a")
             journal = write_run(run, events, args.lines)

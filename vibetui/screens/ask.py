@@ -48,7 +48,9 @@ class AskScreen(ModalScreen[None], inherit_bindings=False):
             (),
             line((keys["yes"], "accent"), (f" {self._yes}     ", "text"), (keys["no"], "accent"), " leave it"),
         ]
-        self.query_one(Facts).say(lines)
+        facts = self.query_one(Facts)
+        facts.styles.height = len(lines)
+        facts.say(lines)
 
     def action_press(self, key: str) -> None:
         """A key of the registry."""

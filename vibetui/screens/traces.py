@@ -114,10 +114,8 @@ class TracesScreen(OfCandidate):
         parent = one_line((one and one.parent) or "nothing", 12)
         title(table, f"{one_line(self._named, 12)}: problems, against {parent}")
         changes = [solved.change for solved in self._solved]
-        legend(
-            table,
-            f"{self._order} {len(kept)}/{len(changes)}  {changes.count('gained')} gained  {changes.count('lost')} lost",
-        )
+        moved = f"{changes.count('gained')} gained · {changes.count('lost')} lost"
+        legend(table, f"{self._order} {len(kept)}/{len(changes)} · {moved}")
 
     # -- one trajectory
 
@@ -152,7 +150,7 @@ class TracesScreen(OfCandidate):
         step = self._steps[self._step]
         lines.show(detail.step_lines(step))
         title(lines, f"{problem}  sample {step.sample}  step {self._step + 1} of {len(self._steps)}: {step.kind}")
-        legend(lines, "← → steps   [ ] problems   w wrap   esc list")
+        legend(lines, "← → steps · [ ] problems · w wrap · esc list")
 
     # -- keys
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vibetui.text import Line, line
+from vibetui.text import Line, line, width
 from vibetui.theme import Role
 from vibetui.widgets.paint import Block
 
@@ -45,4 +45,5 @@ class Tabs(Block):
             size = 3 + len(name) + (len(note) + 1 if note else 0)
             under.append((("━" if i == self.open else "─") * size, "accent" if i == self.open else "rail"))
             under.append(("─", "rail"))
-        return [line(*spans), line(*under, ("─" * cells, "rail"))]
+        under.append(("─" * (cells - width(tuple(under))), "rail"))
+        return [line(*spans), line(*under)]

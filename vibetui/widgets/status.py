@@ -17,6 +17,7 @@ from vibetui.theme import Role, Symbols
 from vibetui.widgets.paint import Block, is_ascii, symbols_of
 
 _FIXED = ("help", "quit", "runs", "yes", "no")  # keys that every footer has room for
+_LONGEST_S = 1e15  # a foreign record may hold anything that is a number
 _SPLIT: tuple[tuple[str, Role], ...] = (
     ("train", "accent"),
     ("grade", "good"),
@@ -198,7 +199,7 @@ def _gauge(name: str, used: float, limit: float | None, text: str, cap: str, bar
 def split_line(state: RunState, cells: int, signs: Symbols) -> Line:
     """Where the budget seconds went, as a bar and in words."""
     split = state.budget.split
-    parts = [(name, getattr(split, name), role) for name, role in _SPLIT]
+    parts = [(name, min(max(getattr(split, name), 0.0), _LONGEST_S), role) for name, role in _SPLIT]
     total = sum(seconds for _, seconds, _ in parts)
     words: list[tuple[str, Role]] = [("  ", "text")]
     for name, seconds, role in parts:
