@@ -1,9 +1,11 @@
 #!/usr/bin/env python
 """The budgets of the viewer, measured on the real command in a pseudo-terminal of 120 × 36.
 
-    scripts/bench_tui.py [--events 10000] [--seconds 20] [--lines 100000]
+    scripts/bench_tui.py [--events 10000] [--growth 10] [--seconds 20] [--lines 100000]
 
-first paint   from the start of the process to the first candidates on the screen; and without interpreter and imports
+first paint   from the start of the process to the whole screen of the run ("READING" in its head), then to its first
+              candidates, then to its newest candidate. Beside other programs wall seconds say little: look at the CPU
+              seconds, and at what interpreter, textual and record alone take of them
 following     CPU and bytes to the terminal while a journal grows at 2 Hz; memory then
 key to paint  in a log of many lines: median and worst of 40 keys
 """
@@ -30,6 +32,13 @@ from runner.record import events as ev
 from runner.record.journal import Journal
 from runner.record.rundir import RunDir
 
+STAGES = (
+    ("interpreter", "pass"),
+    ("with textual, and what it paints with", "import textual.app, textual.scroll_view, textual.widgets._input"),
+    ("with pydantic too", "import textual.app, textual.scroll_view, textual.widgets._input, pydantic.main"),
+    ("with the record too", "import textual.app, textual.scroll_view, textual.widgets._input, runner.record.describe"),
+    ("with the viewer too", "import vibetui.cli, vibetui.app"),
+)
 TICK = os.sysconf("SC_CLK_TCK")
 SEQUENCE = re.compile(rb"\x1b\[[0-9;?<>=$ ]*[A-Za-z]|\x1b[78=>]")
 
@@ -39,10 +48,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--growth", type=int, default=10, help="then once more with this many times the events")
     parser.add_argument("--lines", type=int, default=100_000)
     args = parser.parse_args()
-    print(f"bare interpreter with textual and the record imported: {imports():.2f} s of CPU")
-    for events in (args.events, args.events * 10):
+    for what, words in STAGES:
+        print(f"{what:<44} {imports(words):.2f} s of CPU")
+    for events in sorted({args.events, args.events * args.growth}):
         with tempfile.TemporaryDirectory() as folder:
             run = RunDir(Path(folder) / "runs" / "aime" / "2026-11-30T12-00-00-7f3a")
             journal = write_run(run, events, args.lines)
@@ -50,12 +61,15 @@ def main() -> None:
             journal.close()
 
 
-def imports() -> float:
-    """CPU seconds of starting Python and importing what any such program needs."""
-    before = os.times()
-    subprocess.run([sys.executable, "-c", "import textual.app, textual.widgets, runner.record.describe"], check=True)
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+def imports(words: str) -> float:
+    """CPU seconds of a Python that does ``words``, the least of five."""
+    took = []
+    for _ in range(5):
+        before = os.times()
+        subprocess.run([sys.executable, "-P", "-c", words], check=True)
+        after = os.times()
+        took.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    return min(took)
 
 
 def write_run(run: RunDir, events: int, lines: int) -> Journal:
@@ -156,14 +170,14 @@ def measure(run: RunDir, journal: Journal, events: int, args: argparse.Namespace
     """All budgets on one run."""
     lock = run.acquire()
     screen = Screen(run)
-    screen.until("candidates of")
-    first, first_cpu = screen.painted_at - screen.began, screen.cpu()
-    screen.until("c39")
-    whole = screen.painted_at - screen.began
+    moments = []
+    for text in ("candidates of", "c00", "c39"):
+        screen.until(text)
+        moments.append(f"{screen.painted_at - screen.began:.2f} s ({screen.cpu():.2f} CPU)")
     while screen.read(1.5):
         pass
     print(f"\n{events} events, load {os.getloadavg()[0]:.1f}")
-    print(f"  first paint   {first:6.2f} s wall, {first_cpu:.2f} s CPU; all events folded {whole:.2f} s (budget 0.5)")
+    print(f"  first paint   {moments[0]}, candidates {moments[1]}, the newest {moments[2]} (budget 0.5)")
     follow(screen, journal, args.seconds)
     now, most = screen.memory()
     print(f"  memory        {now:6.1f} MB resident, at most {most:.1f} (budget 80)")

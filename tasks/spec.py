@@ -35,9 +35,12 @@ class TaskError(Exception):
 
 
 class Frozen(BaseModel):
-    """A value that is checked once at the edge and never changes; unknown keys are errors."""
+    """A value that is checked once at the edge and never changes; unknown keys are errors.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    What checks it is built when it is first needed: no program needs the models of all the others at its start.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class Decoding(Frozen):

@@ -26,7 +26,6 @@ from vibetui.follow import Feed, View
 from vibetui.keys import Key, keys_of, with_keymap
 from vibetui.screens.base import Base
 from vibetui.screens.run import RunScreen
-from vibetui.screens.runs import RunsScreen
 from vibetui.text import one_line
 from vibetui.widgets.status import Head
 
@@ -101,16 +100,14 @@ class VibeApp(App[int], inherit_bindings=False):
         self.view: View | None = None
         self._feed: Feed | None = None
         self.fault = ""
+        self.leaving = threading.Event()
+        self.register_theme(own_theme())
+        self.theme = theme.NAME  # before the first style sheet is read: a theme that comes later has it read again
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return {"rail": "#5a6070", "row": "#30363f"}
 
-    def get_default_screen(self) -> Screen[object]:
-        return RunsScreen()  # type: ignore[return-value]
-
     def on_mount(self) -> None:
-        self.register_theme(own_theme())
-        self.theme = theme.NAME
         if self._own_keys:
             self.set_keymap(self._own_keys)
         loop = asyncio.get_running_loop()
@@ -118,8 +115,11 @@ class VibeApp(App[int], inherit_bindings=False):
             loop.add_signal_handler(number, self._signalled, number)
         if self._first_run is not None:
             self.open_run(self._first_run)
+        else:
+            self.open_runs()
 
     def on_unmount(self) -> None:
+        self.leaving.set()
         self._let_go()
 
     def _signalled(self, number: int) -> None:
@@ -161,6 +161,7 @@ class VibeApp(App[int], inherit_bindings=False):
         self._feed, self.view = None, None
 
     def _to_bottom(self) -> None:
+        """Down to the bottom of the stack, Textual's own empty screen, which is never seen."""
         self._let_go()
         while len(self.screen_stack) > 1:
             self.pop_screen()
@@ -168,13 +169,19 @@ class VibeApp(App[int], inherit_bindings=False):
     # -- screens
 
     def open_runs(self) -> None:
-        """The list of runs."""
-        self._to_bottom()
+        """The list of runs; made when it is first asked for, because most start with a run."""
+        from vibetui.screens.runs import RunsScreen
+
+        if not isinstance(self.screen, RunsScreen):
+            self._to_bottom()
+            if not self.is_screen_installed(RunsScreen.kind):
+                self.install_screen(RunsScreen(), RunsScreen.kind)
+            self.push_screen(RunsScreen.kind)
 
     def go_back(self) -> None:
         """One screen back; the list of runs is the first."""
         if len(self.screen_stack) <= 2:
-            self._to_bottom()
+            self.open_runs()
         else:
             self.pop_screen()
 
@@ -265,15 +272,26 @@ class VibeApp(App[int], inherit_bindings=False):
     def _resume(self) -> None:
         if self.view is not None:
             run = self.view.run
+            self.tell("asked `runner resume` to go on")
             self.run_worker(lambda: self._resumed(run), thread=True, exclusive=True, group="resume")
 
     def _resumed(self, run: RunDir) -> None:
         from vibetui.start import StartError, resume
 
         try:
-            resume(run)
+            resume(run, self.leaving)
         except StartError as error:
-            self.call_from_thread(self.tell, str(error).strip().splitlines()[-1])
+            if not self.leaving.is_set():
+                self.call_from_thread(self.tell, str(error).strip().splitlines()[-1])
+
+    def started(self, words: list[str]) -> RunDir | str:
+        """Start `runner WORDS`, in a thread of a screen's: the run's folder, or what was said instead."""
+        from vibetui.start import StartError, start
+
+        try:
+            return start(words, self.runs, self.leaving)
+        except StartError as error:
+            return str(error)
 
     # -- small things
 

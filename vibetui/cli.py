@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from isolation.clean import clean_line
 from runner.record.journal import JournalError
 from runner.record.rundir import RunDir, find, list_runs
 
@@ -57,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _demo(args)
         return _view(_wanted(args), args)
     except JournalError as error:
-        sys.stderr.write(f"vibetui: {error}\n")
+        sys.stderr.write(f"vibetui: {clean_line(str(error), 2000)}\n")
         return 2
     except KeyboardInterrupt:
         return 130
@@ -93,9 +92,10 @@ def _view(run: RunDir | None, args: argparse.Namespace, label: str = "") -> int:
 
 def _plain(run: RunDir | None, runs: Path) -> int:
     """What `runner` prints of it, in its own words."""
+    import subprocess
+
     words = ["ls", "--runs", str(runs)] if run is None else ["status", str(run.path)]
-    subprocess.run([sys.executable, "-P", "-m", "runner", *words], check=False)
-    return 0
+    return subprocess.run([sys.executable, "-P", "-m", "runner", *words], check=False).returncode
 
 
 def _keymap(path: Path | None) -> dict[str, str]:
@@ -120,6 +120,8 @@ def _keymap(path: Path | None) -> dict[str, str]:
 
 
 def _demo(args: argparse.Namespace) -> int:
+    import tempfile
+
     from vibetui.demo import Replay
     from vibetui.recorded import unpack
 

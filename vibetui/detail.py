@@ -31,6 +31,7 @@ _FIELD = re.compile(r"^([-+])\s*([A-Za-z_][\w.-]*)\s*=\s*(.*?)\s*(?:#.*)?$")
 _HUNK = re.compile(r"^@@ -(\d{1,9})(?:,\d+)? \+(\d{1,9})(?:,\d+)? @@")
 _TEXT = 4000  # characters of one sample, prompt or reply that are shown at most
 _LINES = 20_000
+_SIDES: tuple[tuple[str, Role], ...] = (("added", "add"), ("removed", "del"), ("changed", "text"))
 
 
 def safe_name(name: str) -> bool:
@@ -47,10 +48,14 @@ def patch_of(run: RunDir, candidate: CandidateState, component: str) -> list[Lin
         return [line(("the initial system: nothing was changed", "muted"))]
     if component not in candidate.components:
         return [line((f"the {component} is that of {one_line(candidate.parent, 20)}", "muted"))]
-    raw = _file(run, f"candidates/{candidate.id}/diffs/{component}.patch", PATCH_BYTES)
+    name = f"candidates/{candidate.id}/diffs/{component}.patch"
+    raw = _file(run, name, PATCH_BYTES + 1)
     if raw is None:
         return [line((f"the diff of the {component} is not in this folder", "warn"))]
-    return patch_lines(raw.decode("utf-8", "replace"))
+    lines = patch_lines(raw[:PATCH_BYTES].decode("utf-8", "replace"))
+    if len(raw) > PATCH_BYTES or raw.count(b"\n") > _LINES:
+        lines.append(line((f"not shown to its end: the whole diff is {run.path / name}", "warn")))
+    return lines
 
 
 def patch_lines(text: str) -> list[Line]:
@@ -143,12 +148,12 @@ def data_lines(told: dict[str, Any]) -> list[Line]:
                 mean, longest = _num(of.get("mean")), _num(of.get("longest"))
                 lines.append(line((f"length {label:<7}", "muted"), f"mean {mean}, longest {longest} characters"))
     samples = told.get("samples")
-    for side, role in (("added", "add"), ("removed", "del"), ("changed", "text")):
+    for side, role in _SIDES:
         found = samples.get(side) if isinstance(samples, dict) else None
         if isinstance(found, list) and found:
             lines += [(), line((f"{side}: {len(found)} of them", "title"))]
             for item in found[:20]:
-                lines += _example(item, "add" if role == "add" else "del" if role == "del" else "text")
+                lines += _example(item, role)
     return lines
 
 
@@ -261,6 +266,13 @@ def solved_of(
         )
         for problem, found in sorted(by.items())
     ]
+
+
+def solved_against(run: RunDir, one: CandidateState, parent: CandidateState | None) -> list[Solved]:
+    """The problems of a candidate's evaluation, against those of its parent's."""
+    samples = one.validation.samples if one.validation else 1
+    before = parent.validation.samples if parent and parent.validation else 1
+    return solved_of(problems_of(run, one), problems_of(run, parent), samples, before)
 
 
 def trajectory_of(run: RunDir, candidate: CandidateState, problem: str) -> list[TrajectoryStep]:

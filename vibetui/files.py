@@ -6,13 +6,13 @@ import contextlib
 import os
 import stat
 from array import array
-from collections.abc import Iterator
 from pathlib import Path
 
 _DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CHUNK = 1 << 20
 LINE_BYTES = 16_384  # of one line of a log that are shown
+MOST_LINES = 5_000_000  # of a log; what comes after them is not looked at
 
 
 def open_inside(root: Path, name: str) -> int | None:
@@ -92,21 +92,28 @@ class LogFile:
             os.close(self._fd)
         self._fd, self._starts, self._end = None, array("Q", [0]), 0
 
-    def grow(self) -> bool:
-        """Find what was written since; True when there is something new. A replaced file begins again."""
+    def grow(self, most: int = 1 << 40) -> int:
+        """Find the lines in what was written since, about ``most`` bytes of it at once; returns the bytes taken.
+
+        A replaced file begins again.
+        """
         if self._fd is not None and self._replaced():
             self.close()
         if self._fd is None:
             self._fd = open_inside(self.root, self.name)
-        before = self._end
+        took = 0
         with contextlib.suppress(OSError):
-            while self._fd is not None and (piece := os.pread(self._fd, _CHUNK, self._end)):
+            while self._may_go_on(took, most) and (piece := os.pread(self._fd or 0, _CHUNK, self._end)):
                 at = piece.find(b"\n")
                 while at >= 0:
                     self._starts.append(self._end + at + 1)
                     at = piece.find(b"\n", at + 1)
                 self._end += len(piece)
-        return self._end != before
+                took += len(piece)
+        return took
+
+    def _may_go_on(self, took: int, most: int) -> bool:
+        return self._fd is not None and took < most and len(self._starts) < MOST_LINES
 
     def _replaced(self) -> bool:
         fresh = open_inside(self.root, self.name)
@@ -131,8 +138,3 @@ class LogFile:
         with contextlib.suppress(OSError):
             return os.pread(self._fd, min(end - start, LINE_BYTES), start).decode("utf-8", "replace")
         return ""
-
-    def matches(self, word: str) -> Iterator[int]:
-        """The numbers of the lines that hold ``word``, whatever its case."""
-        wanted = word.casefold()
-        return (number for number in range(len(self)) if wanted in self[number].casefold())

@@ -47,7 +47,10 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a run is at one moment, for the screens. ``ready``: everything in the journal has been folded."""
+    """What a run is at one moment, for the screens.
+
+    ``ready``: the journal was once read to its end; before that nothing can be said of how the run is.
+    """
 
     run: RunDir
     state: RunState = field(default_factory=RunState)
@@ -64,6 +67,18 @@ class View:
     def waiting(self) -> bool:
         """Has the run not even said what it is?"""
         return self.state.run is None
+
+    @property
+    def running(self) -> bool:
+        """Is there a process that holds the run?"""
+        return self.ready and self.how in (Liveness.LIVE, Liveness.QUIET)
+
+    @property
+    def resumable(self) -> bool:
+        """Was it stopped, or did its process die on this machine?"""
+        finished = self.state.finished
+        stopped = finished is not None and finished.status == "stopped"
+        return self.ready and (stopped or self.how is Liveness.CRASHED)
 
 
 class Reader:
@@ -82,6 +97,7 @@ class Reader:
         self._told: tuple[News, ...] = ()
         self._tokens: list[tuple[float, int]] = []
         self._schema = 0
+        self.ready = False
 
     def step(self) -> bool:
         """Take in a bounded number of events; True while there may be more."""
@@ -91,6 +107,7 @@ class Reader:
             self._begin()
         for event in events:
             self._take(event)
+        self.ready = self.ready or not events
         return bool(events)
 
     def _take(self, event: Event) -> None:
@@ -110,7 +127,7 @@ class Reader:
             if len(self._tokens) > _CURVE:
                 self._tokens = self._tokens[::2]
 
-    def view(self, *, ready: bool) -> View:
+    def view(self) -> View:
         """The run as it is now."""
         return View(
             run=self.run,
@@ -120,9 +137,9 @@ class Reader:
             news=self._newest(),
             tokens=tuple(self._tokens),
             schema=self._schema,
-            ready=ready,
+            ready=self.ready,
             stopping=self.run.stop_requested(),
-            age_s=self._age(),
+            age_s=age_of(self.run, self.state),
         )
 
     def _newest(self) -> tuple[News, ...]:
@@ -131,15 +148,17 @@ class Reader:
             self._told = tuple(self._news)
         return self._told
 
-    def _age(self) -> float:
-        newest = self.state.t
-        with contextlib.suppress(OSError):
-            newest = max(newest, self.run.journal_file.lstat().st_mtime)
-        return max(0.0, time.time() - newest) if newest else 0.0
-
     def close(self) -> None:
         """Let the journal go."""
         self._follower.close()
+
+
+def age_of(run: RunDir, state: RunState) -> float:
+    """Seconds since the newest word of a run; 0 where it has said none."""
+    newest = state.t
+    with contextlib.suppress(OSError):
+        newest = max(newest, run.journal_file.lstat().st_mtime)
+    return max(0.0, time.time() - newest) if newest else 0.0
 
 
 class Feed(threading.Thread):
@@ -169,7 +188,7 @@ class Feed(threading.Thread):
         while not self._over.is_set():
             more = self.reader.step()
             if not more or time.monotonic() - posted >= POLL_S:
-                self._tell(self.reader.view(ready=not more))
+                self._tell(self.reader.view())
                 posted = time.monotonic()
             # Between two batches the screen gets its turn: one interpreter lock serves both threads.
             self._over.wait(_BREATH_S if more else POLL_S)

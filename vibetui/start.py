@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,32 +31,37 @@ def command(words: Sequence[str]) -> list[str]:
     return [sys.executable, "-P", "-m", "runner", *words]
 
 
-def start(words: Sequence[str], runs: Path) -> RunDir:
-    """Start `runner WORDS` detached; returns its run folder once there is one. Raises StartError where it refuses."""
+def start(words: Sequence[str], runs: Path, leaving: threading.Event | None = None) -> RunDir:
+    """Start `runner WORDS` detached; returns its run folder once there is one. Raises StartError where it refuses.
+
+    ``leaving`` ends the wait, never the run: the viewer is being closed.
+    """
+    leaving = leaving or threading.Event()
     before = {run.path for run in list_runs(runs)}
     child, said = _spawn(words)
     until = time.monotonic() + _WAIT_S
-    while time.monotonic() < until:
+    while time.monotonic() < until and not leaving.is_set():
         ended = child.poll()
         for run in list_runs(runs):
             if run.path not in before and (holder_alive(run.lock_file) or _names(said, run)):
                 return run
         if ended is not None:
             raise _refused(said, ended)
-        time.sleep(_LOOK_S)
+        leaving.wait(_LOOK_S)
     raise StartError(f"no run folder after {_WAIT_S:.0f} s; see {said}")
 
 
-def resume(run: RunDir) -> None:
+def resume(run: RunDir, leaving: threading.Event | None = None) -> None:
     """Start `runner resume RUN` detached; returns when it holds the run. Raises StartError where it refuses."""
+    leaving = leaving or threading.Event()
     child, said = _spawn(["resume", str(run.path.resolve())])
     until = time.monotonic() + _WAIT_S
-    while time.monotonic() < until:
+    while time.monotonic() < until and not leaving.is_set():
         if holder_alive(run.lock_file):
             return
         if child.poll() is not None:
             raise _refused(said, child.returncode)
-        time.sleep(_LOOK_S)
+        leaving.wait(_LOOK_S)
     raise StartError(f"not resumed after {_WAIT_S:.0f} s; see {said}")
 
 

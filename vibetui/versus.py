@@ -20,6 +20,7 @@ from vibetui.theme import Role
 _FILE = 256 << 10  # bytes of a text that are compared line by line
 _FILE_LINES = 4000  # difflib is quadratic at worst
 _FILES = 200
+_PATCH_LINES = 16_000
 _DATA = 64 << 20
 _SAMPLES = 5
 _SHA = re.compile(r"[0-9a-f]{64}")
@@ -47,9 +48,10 @@ def verdict_lines(run: RunDir, one: CandidateState, other: CandidateState) -> li
             (f"{len(found.lost)} lost", "bad"), (f"   {found.same} same", "muted"),
         ),
     ]  # fmt: skip
-    for label, names, tone in (("gained", found.gained, "good"), ("lost", found.lost, "bad")):
-        if names:
-            lines += [(), line((label, "title")), *_names(names, "good" if tone == "good" else "bad")]
+    if found.gained:
+        lines += [(), line(("gained", "title")), *_names(found.gained, "good")]
+    if found.lost:
+        lines += [(), line(("lost", "title")), *_names(found.lost, "bad")]
     return lines
 
 
@@ -74,7 +76,10 @@ def component_lines(run: RunDir, one: CandidateState, other: CandidateState, com
     if component == "data":
         return [part for path in changed[:_FILES] for part in _data(run, path, before.get(path), after.get(path))]
     patch: list[str] = []
-    for path in changed[:_FILES]:
+    for n, path in enumerate(changed):
+        if n >= _FILES or len(patch) > _PATCH_LINES:
+            patch.append(f"# {count(len(changed) - n)} more files differ; not compared")
+            break
         patch += _code(run, path, before.get(path), after.get(path))
     return patch_lines("\n".join(patch))
 
@@ -121,8 +126,10 @@ def _data(run: RunDir, path: str, old: str | None, new: str | None) -> list[Line
         title,
         line((f"+{count(came.total())} examples", "add"), ("   ", "text"), (f"−{count(went.total())}", "del")),
     ]
-    for group, sign, role in ((came, "+ ", "add"), (went, "- ", "del")):
-        for raw in list(group)[:_SAMPLES]:
-            text = raw[:4000].decode("utf-8", "replace")
-            lines.append(line((sign, "add" if role == "add" else "del"), (text, "add" if role == "add" else "del")))
+    lines += [line(("+ " + _start(raw), "add")) for raw in list(came)[:_SAMPLES]]
+    lines += [line(("- " + _start(raw), "del")) for raw in list(went)[:_SAMPLES]]
     return [*lines, ()]
+
+
+def _start(raw: bytes) -> str:
+    return raw[:4000].decode("utf-8", "replace")

@@ -7,9 +7,10 @@ not know, or that does not fit, is kept as :class:`Unknown` and counted.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from grader.protocol import Delta, ProblemRow, Score, ScoreFile, SplitInfo, TrajectoryStep
 from runner.record.usage import BudgetLimits, BudgetTick, LlmUse, Split
@@ -93,7 +94,6 @@ class AgentStarted(Frozen):
 
 class AgentTurn(Frozen):
     """A claim of the agent's own output: what it said in one line. Never a source of scores or tokens.
-
     ``session``: the id by which its framework goes on with this conversation, where the output names it.
     """
 
@@ -334,7 +334,7 @@ class RunFinished(Frozen):
     reason: str = ""
 
 
-Payload = Annotated[
+Payload = (
     RunStarted
     | IsolationChecked
     | TaskLoaded
@@ -364,11 +364,9 @@ Payload = Annotated[
     | HiddenClaimed
     | HiddenProgress
     | HiddenFinished
-    | RunFinished,
-    Field(discriminator="kind"),
-]
-
-_PAYLOAD: TypeAdapter[Payload] = TypeAdapter(Payload)
+    | RunFinished
+)
+_KINDS: dict[str, type[Payload]] = {one.model_fields["kind"].default: one for one in get_args(Payload)}
 ENVELOPE = ("v", "seq", "t", "el", "prev")
 
 
@@ -380,7 +378,8 @@ class Unknown(Frozen):
     why: str
 
 
-class Event(Frozen):
+@dataclass(frozen=True, slots=True)
+class Event:
     """One journal line, read."""
 
     v: int
@@ -393,8 +392,11 @@ class Event(Frozen):
 
 def parse_payload(fields: dict[str, Any]) -> Payload | Unknown:
     """The payload in ``fields`` (without the envelope); total over any JSON object."""
+    name, why = fields.get("kind"), "unknown kind"
+    kind = name if isinstance(name, str) else "?"
     try:
-        return _PAYLOAD.validate_python(fields)
+        if kind in _KINDS:
+            return _KINDS[kind].model_validate(fields)
     except ValidationError as error:
-        kind = fields.get("kind")
-        return Unknown(kind=kind if isinstance(kind, str) else "?", fields=fields, why=str(error.errors()[0]["type"]))
+        why = str(error.errors()[0]["type"])
+    return Unknown(kind=kind, fields=fields, why=why)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from grader.protocol import Delta, Score
 from runner.record.events import Integrity, Split
 from tasks.spec import Component, Frozen
 
+_Count = Annotated[int, Field(ge=0, le=10**15)]
+_Sane = Annotated[float, Field(ge=-1e15, le=1e15)]
+
 
 class TrainRow(Frozen):
     """A line of train.jsonl, as a trainer's metrics said it: a claim, not a measurement of ours."""
 
-    step: int
-    steps: int = 0
-    loss: float | None = None
-    lr: float | None = None
-    tokens: int | None = None
-    seconds: float | None = None
+    step: _Count
+    steps: _Count = 0
+    loss: _Sane | None = None
+    lr: _Sane | None = None
+    tokens: Annotated[int, Field(ge=-(10**15), le=10**15)] | None = None
+    seconds: _Sane | None = None
 
 
 class ReportCandidate(Frozen):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from isolation.problem import BenchError
@@ -20,7 +21,14 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+def _whole(text: str) -> int:
+    """No count is larger than this; a larger one could not even be divided where views make a share of it."""
+    if len(text) > 20:
+        raise ValueError("a number beyond reason")
+    return int(text)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_int=_whole)
 
 
 class JournalError(BenchError):
@@ -48,7 +56,7 @@ def parse_line(raw: bytes, number: int) -> Event:
     payload = parse_payload(fields)
     if isinstance(payload, Unknown) and not _printable(fields):
         payload = Unknown(kind=payload.kind, fields={}, why=payload.why)
-    return Event(v=v, seq=seq, t=t, el=el, prev=prev, payload=payload)
+    return Event(v=v, seq=seq, t=float(t), el=float(el), prev=prev, payload=payload)
 
 
 def _printable(fields: dict[str, Any]) -> bool:
@@ -91,7 +99,7 @@ def shortened(event: Event) -> Event:
     """The event with its long strings cut: what is written when the line would pass MAX_WRITE."""
     fields = _cut(event_fields(event))
     payload = parse_payload({key: value for key, value in fields.items() if key not in ENVELOPE})
-    return event.model_copy(update={"payload": payload})
+    return replace(event, payload=payload)
 
 
 def _json(value: object) -> str:

@@ -347,11 +347,11 @@ def parse_metric(line: bytes) -> TrainRow | None:
     """A metric line as the record keeps it: known keys, finite numbers of sane size; None for anything else."""
     try:
         fields = parse_object(line, max_depth=2)
-        row = TrainRow.model_validate({key: fields[key] for key in TrainRow.model_fields if key in fields}, strict=True)
+        return TrainRow.model_validate(
+            {key: fields[key] for key in TrainRow.model_fields if key in fields}, strict=True
+        )
     except (StrictError, ValidationError):
         return None
-    numbers = [value for value in row.model_dump().values() if value is not None]
-    return row if all(-1e15 < value < 1e15 for value in numbers) and row.step >= 0 and row.steps >= 0 else None
 
 
 async def _metric_line(reader: LineReader) -> bytes | None:

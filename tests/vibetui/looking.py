@@ -23,11 +23,11 @@ def shown(app: VibeApp) -> str:
     return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
 
-async def until(pilot: Pilot[int], text: str, *, gone: bool = False) -> str:
+async def until(pilot: Pilot[int], text: str, *, gone: bool = False, patience_s: float = PATIENCE_S) -> str:
     """Wait until the screen shows ``text`` (or no longer does) and return what it shows."""
     app = pilot.app
     assert isinstance(app, VibeApp)
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + patience_s
     while time.monotonic() < end:
         seen = shown(app)
         if (text in seen) is not gone:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner.record.rundir import RunDir
@@ -18,6 +18,7 @@ from vibetui.text import plain, width, wrapped
 from vibetui.theme import UNICODE
 from vibetui.widgets.plot import Picture, Point, draw, ticks
 
+ANY = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
@@ -62,7 +63,6 @@ def test_a_log_is_read_as_it_grows_and_again_when_it_is_replaced(tmp_path: Path)
     with path.open("ab") as file:
         file.write(b"o\n\xff\n")
     assert log.grow() and [log[i] for i in range(len(log))] == ["one", "two", "\ufffd"]
-    assert list(log.matches("TWO")) == [1]
     path.write_bytes(b"new\n")
     log.grow()
     assert [log[i] for i in range(len(log))] == ["new"]
@@ -95,13 +95,13 @@ def test_ids_from_a_journal_that_are_paths_read_nothing(recorded: RunDir) -> Non
 
 
 @given(st.dictionaries(st.sampled_from(["rows_before", "added", "lengths", "samples", "changed"]), JSON))
-@settings(deadline=None, max_examples=60)
+@ANY
 def test_any_summary_of_data_can_be_shown(told: dict[str, object]) -> None:
     data_lines(told)
 
 
 @given(st.text(max_size=400))
-@settings(deadline=None, max_examples=60)
+@ANY
 def test_any_patch_and_any_text_can_be_shown(text: str) -> None:
     for line in patch_lines(text):
         for part in wrapped(line, 20):
@@ -109,7 +109,7 @@ def test_any_patch_and_any_text_can_be_shown(text: str) -> None:
 
 
 @given(st.binary(max_size=300))
-@settings(deadline=None, max_examples=60)
+@ANY
 def test_any_trajectory_can_be_shown(raw: bytes) -> None:
     from runner.record.evaluation import steps_of
 
@@ -123,7 +123,7 @@ def test_any_trajectory_can_be_shown(raw: bytes) -> None:
     st.integers(0, 40),
     st.booleans(),
 )
-@settings(deadline=None, max_examples=60)
+@ANY
 def test_a_chart_fills_exactly_its_cells(
     found: list[tuple[float, float | None]], cells: int, rows: int, coarse: bool
 ) -> None:

@@ -7,46 +7,19 @@ from pathlib import Path
 
 import pytest
 from looking import settled, shown, until, viewing
+from run_folders import fresh, started
+from textual.pilot import Pilot
 
-from runner.record import events as ev
 from runner.record.describe import number
-from runner.record.journal import Journal, load
+from runner.record.journal import load
 from runner.record.liveness import boot_id
 from runner.record.rundir import RunDir
 from vibetui.app import VibeApp
 from vibetui.follow import Reader
 from vibetui.screens.run import RunScreen
+from vibetui.screens.runs import RunsScreen
 
 EVERYWHERE = ((), ("1",), ("2",), ("d",), ("t",), ("l",), ("c",), ("question_mark",), ("r",))
-
-
-def fresh(tmp_path: Path) -> RunDir:
-    run = RunDir(tmp_path / "runs" / "aime" / "2026-11-30T12-00-00-7f3a")
-    for name in ("control", "logs"):
-        (run.path / name).mkdir(parents=True)
-    return run
-
-
-def started(run: RunDir, boot: str) -> Journal:
-    """A journal whose run evaluates its initial system: 34 of 120 problems are done."""
-    journal = Journal.create(run.journal_file, lambda: 0.0)
-    journal.append(
-        ev.RunStarted(
-            run=run.name, task="aime", problems="mini", model="tiny", agent="scripted", scope=("data",), seed=0,
-            samples=1, profile="laptop", protocol="vibetraining",
-            budget=ev.BudgetLimits(wall_s=1200.0, tokens=420_000, money=5.0),
-            config_digest="d" * 64, boot_id=boot, version="0.1.0", comparable=True,
-        )
-    )  # fmt: skip
-    journal.append(ev.PhaseChanged(phase="baseline"))
-    journal.append(
-        ev.CandidateCreated(
-            candidate="c00", parent=None, model="m00", data="d" * 16, trainer="t" * 16, harness="h" * 16
-        )
-    )
-    journal.append(ev.ValidationStarted(job="j000", candidate="c00", eval="e001", problems=120, samples=1))
-    journal.append(ev.ValidationProgress(job="j000", candidate="c00", done=34, total=120))
-    return journal
 
 
 async def test_a_run_that_is_starting_says_so(tmp_path: Path) -> None:
@@ -112,6 +85,13 @@ async def test_a_folder_from_another_machine_is_copied_not_crashed(cut: RunDir, 
         await until(pilot, "only a run that")
 
 
+async def back_to_run(pilot: Pilot[int]) -> None:
+    """From any other screen to that of the run, by the keys that lead back."""
+    while not isinstance(pilot.app.screen, RunScreen):
+        await pilot.press("enter" if isinstance(pilot.app.screen, RunsScreen) else "escape")
+        await settled(pilot)
+
+
 async def test_no_hidden_number_is_anywhere_before_the_end(cut: RunDir, recorded: RunDir, tmp_path: Path) -> None:
     hidden = load(recorded.journal_file).hidden
     assert hidden is not None
@@ -130,21 +110,21 @@ async def test_no_hidden_number_is_anywhere_before_the_end(cut: RunDir, recorded
     }
     secret -= known
     assert len(secret) > 4
-    for pressed in EVERYWHERE:
-        async with viewing(cut, tmp_path) as pilot:
-            for key in pressed:
-                await pilot.press(key)
+    async with viewing(cut, tmp_path) as pilot:
+        for pressed in EVERYWHERE:
+            await pilot.press(*pressed)
             seen = await settled(pilot)
             assert "gap" not in seen or pressed == ("question_mark",)
-            assert not [
-                word for word in secret if f" {word} " in seen.replace(",", " ").replace("]", " ").replace("[", " ")
-            ]
+            assert not secret & set(seen.replace(",", " ").replace("]", " ").replace("[", " ").split())
+            await back_to_run(pilot)
+            if pressed in (("1",), ("2",)):
+                await pilot.press(*pressed)
 
 
 def test_a_journal_cut_at_any_byte_opens(recorded: RunDir, tmp_path: Path) -> None:
     raw = recorded.journal_file.read_bytes()
     run = fresh(tmp_path)
-    for at in range(0, len(raw), 997):
+    for at in range(0, len(raw), 2503):
         run.journal_file.write_bytes(raw[:at])
         reader = Reader(run)
         while reader.step():
@@ -153,21 +133,17 @@ def test_a_journal_cut_at_any_byte_opens(recorded: RunDir, tmp_path: Path) -> No
         reader.close()
 
 
-@pytest.mark.parametrize("part", [0.001, 0.05, 0.2, 0.4, 0.6, 0.8, 0.97])
+@pytest.mark.parametrize("part", [0.001, 0.05, 0.4, 0.97])
 async def test_every_screen_opens_on_a_journal_cut_anywhere(part: float, copied: RunDir, tmp_path: Path) -> None:
     raw = copied.journal_file.read_bytes()
     copied.journal_file.write_bytes(raw[: int(len(raw) * part)])
     async with viewing(copied, tmp_path, (80, 24)) as pilot:
         for pressed in EVERYWHERE[:-1]:
-            for key in pressed:
-                await pilot.press(key)
+            await pilot.press(*pressed)
             await settled(pilot)
-            while not isinstance(pilot.app.screen, RunScreen):
-                await pilot.press("escape")
-                await settled(pilot)
-            for key in pressed[:1]:
-                if key in ("1", "2"):
-                    await pilot.press(key)
+            await back_to_run(pilot)
+            if pressed in (("1",), ("2",)):
+                await pilot.press(*pressed)
 
 
 async def test_a_journal_that_is_replaced_begins_again(copied: RunDir, tmp_path: Path) -> None:

@@ -11,12 +11,17 @@ from textual.screen import ModalScreen
 
 from vibetui.keys import shown
 from vibetui.screens.base import bindings
-from vibetui.screens.candidate import Facts
 from vibetui.text import Line, line
+from vibetui.widgets.paint import Palette
 from vibetui.widgets.panel import title
+from vibetui.widgets.parts import Facts
 
 if TYPE_CHECKING:
     from vibetui.app import VibeApp
+
+
+class Question(Palette, Container):
+    """The box: its background is not that of the screen, through which the run is seen."""
 
 
 class AskScreen(ModalScreen[None], inherit_bindings=False):
@@ -30,7 +35,7 @@ class AskScreen(ModalScreen[None], inherit_bindings=False):
         self._heading, self._words, self._yes, self._then = heading, words, yes, then
 
     def compose(self) -> ComposeResult:
-        with Container(id="question"):
+        with Question(id="question"):
             yield Facts(id="words")
 
     def on_mount(self) -> None:
@@ -43,7 +48,9 @@ class AskScreen(ModalScreen[None], inherit_bindings=False):
             (),
             line((keys["yes"], "accent"), (f" {self._yes}     ", "text"), (keys["no"], "accent"), " leave it"),
         ]
-        self.query_one(Facts).say(lines)
+        facts = self.query_one(Facts)
+        facts.styles.height = len(lines)
+        facts.say(lines)
 
     def action_press(self, key: str) -> None:
         """A key of the registry."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -15,14 +15,15 @@ from vibetui.follow import View
 from vibetui.keys import keys_of
 from vibetui.text import Line, line, one_line
 from vibetui.widgets.lines import Lines
-from vibetui.widgets.paint import Block, Scroller
-from vibetui.widgets.status import Foot, Head, Notice, liveness_of
+from vibetui.widgets.paint import Block, Palette, Scroller, symbols_of
+from vibetui.widgets.status import Foot, Head, Notice, liveness_of, now_line
 from vibetui.widgets.table import Table
 
 if TYPE_CHECKING:
     from vibetui.app import VibeApp
 
 MIN_CELLS, MIN_ROWS = 60, 16
+Found = TypeVar("Found")
 
 
 def bindings(screen: str) -> list[Binding]:
@@ -50,17 +51,8 @@ class Small(Block):
     view: View | None = None
 
     def build(self, cells: int, rows: int) -> list[Line]:
-        from vibetui.widgets.paint import symbols_of
-        from vibetui.widgets.status import now_line
-
-        lines = [
-            line(
-                (
-                    f"at least {MIN_CELLS}×{MIN_ROWS} is needed, this is {self.app.size.width}×{self.app.size.height}",
-                    "warn",
-                )
-            )
-        ]
+        needed = f"at least {MIN_CELLS}×{MIN_ROWS} is needed, this is {self.app.size.width}×{self.app.size.height}"
+        lines = [line((needed, "warn"))]
         if self.view is not None:
             sign, word, role = liveness_of(self.view, symbols_of(self))
             best = self.view.state.best
@@ -73,13 +65,17 @@ class Small(Block):
         return [*lines, line(("q leaves, the run goes on", "muted"))]
 
 
-class Base(Screen[None], inherit_bindings=False):
+class Base(Palette, Screen[None], inherit_bindings=False):
     """A screen of the viewer. Subclasses say ``kind``, :meth:`body`, :meth:`show`, and a ``do_<id>`` for each key."""
 
     kind: ClassVar[str] = ""
     HORIZONTAL_BREAKPOINTS = [(0, "-thin"), (MIN_CELLS, "-narrow"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (MIN_ROWS, "-low"), (21, "-mid"), (30, "-tall")]
     AUTO_FOCUS = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked: dict[str, int] = {}
 
     @property
     def vibe(self) -> VibeApp:
@@ -134,14 +130,25 @@ class Base(Screen[None], inherit_bindings=False):
 
     def on_resize(self) -> None:
         if self.vibe.view is not None:
-            self.call_after_refresh(self._again)
+            self.call_after_refresh(self.again)
 
-    def _again(self) -> None:
+    def again(self) -> None:
+        """Show the newest moment once more: the size, or what is looked at, is another."""
         if self.vibe.view is not None and self.is_mounted:
             self.take(self.vibe.view)
 
     def show(self, view: View) -> None:
         """Show the run in the screen's own widgets."""
+
+    def load(self, group: str, read: Callable[[], Found], then: Callable[[Found], None]) -> None:
+        """Do ``read`` in a thread and give ``then`` what it found, unless the screen is gone or has asked anew."""
+        self._asked[group] = number = self._asked.get(group, 0) + 1
+
+        def arrived(found: Found) -> None:
+            if self.is_mounted and self._asked[group] == number:
+                then(found)
+
+        self.run_worker(lambda: self.app.call_from_thread(arrived, read()), thread=True, exclusive=True, group=group)
 
     # -- keys
 

@@ -8,36 +8,36 @@ from textual.containers import Container
 from runner.record.state import INITIAL, CandidateState
 from vibetui import versus
 from vibetui.follow import View
-from vibetui.screens.base import Base, bindings
-from vibetui.screens.candidate import Facts, Tabs
+from vibetui.screens.base import bindings
+from vibetui.screens.shared import Stepping, Tabbed
 from vibetui.text import Line, line, one_line
 from vibetui.widgets.lines import Lines
 from vibetui.widgets.panel import title
+from vibetui.widgets.parts import Facts, Tabs
 
-TABS = ("Problems", "Data", "Trainer", "Harness")
 
-
-class CompareScreen(Base):
+class CompareScreen(Stepping, Tabbed):
     """One candidate against another."""
 
     kind = "compare"
     BINDINGS = bindings("compare")  # type: ignore[assignment]
+    TABS = ("Problems", "Data", "Trainer", "Harness")
 
     def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name_, self._side, self._tab = name, 0, 0
+        super().__init__(name)
+        self._side = 0
         self._loaded: tuple[object, ...] = ()
 
     def body(self) -> ComposeResult:
         yield Facts(id="facts")
-        yield Tabs(TABS, id="tabs")
+        yield Tabs(self.TABS, id="tabs")
         with Container(id="part"):
             yield Lines(id="compared", empty=" comparing …")
 
     def pair(self, view: View) -> tuple[CandidateState, CandidateState] | None:
         """The candidate and the other side: its parent, P0, or the best of the others."""
         state = view.state
-        one = state.candidates.get(self.name_)
+        one = state.candidates.get(self.named())
         if one is None:
             return None
         others = [name for name in (one.parent, INITIAL, state.trials.best) if name and name != one.id]
@@ -50,7 +50,7 @@ class CompareScreen(Base):
         pair = self.pair(view)
         facts, lines = self.query_one(Facts), self.query_one(Lines)
         if pair is None:
-            facts.say([line((f"{one_line(self.name_, 20)} has no other side to be compared with", "warn"))])
+            facts.say([line((f"{one_line(self.named(), 20)} has no other side to be compared with", "warn"))])
             lines.show([])
             return
         one, other = pair
@@ -66,62 +66,29 @@ class CompareScreen(Base):
                 line((one_line(one.hypothesis, 300) or "no hypothesis", "muted")),
             ]
         )
-        asked = (one.id, one.validation, other.id, other.validation, self._tab)
+        asked = (one.id, one.validation, other.id, other.validation, self.tab)
         if asked != self._loaded:
             self._loaded = asked
-            title(lines, TABS[self._tab].lower())
-            self.run_worker(
-                lambda: self._load(view, one, other, self._tab), thread=True, exclusive=True, group="compare"
-            )
+            tab = self.tab
+            title(lines, self.TABS[tab].lower())
+            self.load("compare", lambda: _read(view, one, other, tab), lines.show)
 
-    def _load(self, view: View, one: CandidateState, other: CandidateState, tab: int) -> None:
-        if tab == 0:
-            found = versus.verdict_lines(view.run, one, other)
-        else:
-            found = versus.component_lines(view.run, one, other, ("data", "trainer", "harness")[tab - 1])
-        self.app.call_from_thread(self._fill, found)
-
-    def _fill(self, lines: list[Line]) -> None:
-        if self.is_mounted:
-            self.query_one(Lines).show(lines)
-
-    def _turn(self, to: int) -> None:
-        self._tab = to
-        self.query_one(Tabs).turn(to)
-        self._again()
+    def open_tab(self, to: int) -> None:
+        super().open_tab(to)
+        self.again()
 
     # -- keys
 
-    def do_tab_1(self) -> None:
-        self._turn(0)
-
-    def do_tab_2(self) -> None:
-        self._turn(1)
-
-    def do_tab_3(self) -> None:
-        self._turn(2)
-
-    def do_tab_4(self) -> None:
-        self._turn(3)
+    def go(self, name: str) -> None:
+        self._side = 0
+        super().go(name)
 
     def do_against(self) -> None:
         self._side += 1
-        self._again()
+        self.again()
 
-    def do_before(self) -> None:
-        self._step(-1)
 
-    def do_after(self) -> None:
-        self._step(1)
-
-    def _step(self, by: int) -> None:
-        names = list(self.vibe.view.state.candidates) if self.vibe.view else []
-        if self.name_ in names:
-            self.name_, self._side = names[(names.index(self.name_) + by) % len(names)], 0
-            self._again()
-
-    def do_diff(self) -> None:
-        self.vibe.open_candidate(self.name_)
-
-    def do_traces(self) -> None:
-        self.vibe.open_traces(self.name_)
+def _read(view: View, one: CandidateState, other: CandidateState, tab: int) -> list[Line]:
+    if tab == 0:
+        return versus.verdict_lines(view.run, one, other)
+    return versus.component_lines(view.run, one, other, ("data", "trainer", "harness")[tab - 1])

@@ -37,10 +37,6 @@ def help_lines(kind: str, registry: Iterable[Key], symbols: Symbols) -> list[Lin
     return [*lines, *_legend(symbols)]
 
 
-def _all_keys(key: Key) -> str:
-    return " ".join(shown(one) for one in key.keys)
-
-
 def _legend(signs: Symbols) -> list[Line]:
     rows = (
         (f"{signs.live} LIVE", "a process holds the run and writes"),

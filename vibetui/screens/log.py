@@ -8,37 +8,39 @@ from textual.containers import Container
 from vibetui import detail
 from vibetui.files import LogFile
 from vibetui.follow import News, View
-from vibetui.screens.base import Base, bindings
-from vibetui.screens.candidate import Tabs
+from vibetui.screens.base import bindings
 from vibetui.screens.run import news_lines
+from vibetui.screens.shared import Tabbed
 from vibetui.text import one_line
 from vibetui.widgets.lines import FileLines, Lines
 from vibetui.widgets.panel import legend, title
+from vibetui.widgets.parts import Tabs
 
-TABS = ("Events", "Agent", "Train", "Grader", "Engine")
 _EVERY_S = 0.5
+_AT_ONCE = 8 << 20  # bytes of a log that are looked through before keys are heard again
 
 
-class LogScreen(Base):
+class LogScreen(Tabbed):
     """The logs of a run."""
 
     kind = "log"
     BINDINGS = bindings("log")  # type: ignore[assignment]
+    TABS = ("Events", "Agent", "Train", "Grader", "Engine")
 
-    def __init__(self, tab: int = 0) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._tab, self._follow = tab, True
+        self._follow = True
         self._log: LogFile | None = None
         self._news: tuple[News, ...] | None = None
 
     def body(self) -> ComposeResult:
-        yield Tabs(TABS, id="tabs")
+        yield Tabs(self.TABS, id="tabs")
         with Container(id="part"):
             yield Lines(id="log", empty=" nothing was written yet")
 
     def on_mount(self) -> None:
         super().on_mount()
-        self._turn(self._tab)
+        self.open_tab(self.tab)
         self.set_interval(_EVERY_S, self._grow)
 
     def on_unmount(self) -> None:
@@ -46,7 +48,7 @@ class LogScreen(Base):
             self._log.close()
 
     def show(self, view: View) -> None:
-        if self._tab == 0:
+        if self.tab == 0:
             lines = self.query_one(Lines)
             if view.news is not self._news:
                 self._news = view.news
@@ -55,9 +57,8 @@ class LogScreen(Base):
                     lines.last()
             self._said()
 
-    def _turn(self, to: int) -> None:
-        self._tab = to
-        self.query_one(Tabs).turn(to)
+    def open_tab(self, to: int) -> None:
+        super().open_tab(to)
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -65,32 +66,34 @@ class LogScreen(Base):
         if to == 0 or view is None:
             lines.show([])
             self._news = None
-            self._again()
+            self.again()
         else:
             name = self._file(view)
             self._log = LogFile(view.run.path, name)
             lines.show(FileLines(self._log))
-            self._grow(first=True)
+            self._grow()
         title(lines, "the journal in words" if to == 0 or view is None else self._file(view))
         lines.focus()
 
     def _file(self, view: View) -> str:
-        if self._tab == 2:
+        if self.tab == 2:
             return f"models/{detail.newest_model(view.run) or 'm01'}/train.log"
-        return f"logs/{TABS[self._tab].lower()}.log"
+        return f"logs/{self.TABS[self.tab].lower()}.log"
 
-    def _grow(self, *, first: bool = False) -> None:
-        """Look whether the file grew; only the screen that is seen looks."""
+    def _grow(self) -> None:
+        """Look whether the file grew, a part at a time; only the screen that is seen looks."""
         if not self.on_top or self._log is None:
             return
         view, lines = self.vibe.view, self.query_one(Lines)
-        if self._tab == 2 and view is not None and self._log.name != self._file(view):
-            self._turn(2)
+        if self.tab == 2 and view is not None and self._log.name != self._file(view):
+            self.open_tab(2)
             return
-        if self._log.grow() or first:
+        if took := self._log.grow(_AT_ONCE):
             lines.grown()
             if self._follow:
                 lines.last()
+        if took >= _AT_ONCE:
+            self.call_after_refresh(self._grow)
         self._said()
 
     def _said(self) -> None:
@@ -139,18 +142,3 @@ class LogScreen(Base):
             self._follow = False
             self.query_one(Lines).go_to(int(number.strip()[:12]))
             self._said()
-
-    def do_tab_1(self) -> None:
-        self._turn(0)
-
-    def do_tab_2(self) -> None:
-        self._turn(1)
-
-    def do_tab_3(self) -> None:
-        self._turn(2)
-
-    def do_tab_4(self) -> None:
-        self._turn(3)
-
-    def do_tab_5(self) -> None:
-        self._turn(4)

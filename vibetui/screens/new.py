@@ -9,11 +9,12 @@ from textual.containers import Container, Horizontal
 from textual.widget import Widget
 from textual.widgets import Input, Label
 
+from runner.record.rundir import RunDir
 from vibetui.follow import View
 from vibetui.screens.base import Base, bindings
-from vibetui.screens.candidate import Facts
 from vibetui.text import Line, line, one_line
 from vibetui.widgets.panel import title
+from vibetui.widgets.parts import Facts
 
 FIELDS = (
     ("task", "aime", "what is asked"),
@@ -70,7 +71,8 @@ class NewScreen(Base):
         if problem:
             lines += [line((one_line(part, 300), "bad")) for part in problem.strip().splitlines()[-6:]]
         else:
-            lines.append(line(("tab goes on, enter starts, esc leaves. The run is its own process.", "muted")))
+            start = next(key.shown for key in self.vibe.registry if key.id == "submit")
+            lines.append(line((f"enter goes on, {start} starts, esc leaves. The run is its own process.", "muted")))
         self.query_one("#command", Facts).say(lines)
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -79,26 +81,19 @@ class NewScreen(Base):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         if event.input.id != "prompt":
-            self.do_submit()
+            self.focus_next()
 
     def do_submit(self) -> None:
         if self._busy:
             return
         self._busy = True
         self._say("starting …")
-        words = command_of(self.answers())
-        self.run_worker(lambda: self._start(words), thread=True, exclusive=True, group="start")
+        words = [*command_of(self.answers()), *self.vibe.runs_words()]
+        self.load("start", lambda: self.vibe.started(words), self._opened)
 
-    def _start(self, words: list[str]) -> None:
-        from vibetui.start import StartError, start
-
-        try:
-            run = start([*words, *self.vibe.runs_words()], self.vibe.runs)
-        except StartError as error:
-            self.app.call_from_thread(self._failed, str(error))
+    def _opened(self, found: RunDir | str) -> None:
+        if isinstance(found, RunDir):
+            self.vibe.open_run(found)
         else:
-            self.app.call_from_thread(self.vibe.open_run, run)
-
-    def _failed(self, why: str) -> None:
-        self._busy = False
-        self._say(why)
+            self._busy = False
+            self._say(found)

@@ -7,10 +7,10 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from runner.record.describe import clock, count, delta_text, diff_cell, number
-from runner.record.liveness import Liveness
-from runner.record.state import CandidateState, RunState, validation_of
+from runner.record.state import CandidateState, RunState
 from vibetui.follow import News, View
-from vibetui.screens.base import Base, bindings
+from vibetui.screens.base import bindings
+from vibetui.screens.shared import OfCandidate
 from vibetui.text import Line, line, one_line
 from vibetui.theme import Role, Symbols
 from vibetui.widgets.chart import ValidationChart, starred
@@ -32,6 +32,7 @@ COLUMNS = (
     Column("model", drop=4, most=8),
     Column("hypothesis", flex=True),
 )
+READING = " reading the journal …"
 _TONES: dict[str, Role] = {"normal": "text", "quiet": "muted", "good": "good", "bad": "bad", "strong": "strong"}
 
 
@@ -86,7 +87,7 @@ def news_lines(news: tuple[News, ...]) -> list[Line]:
     return [line((f" {clock(one.el)}  ", "muted"), (one.text, _TONES[one.tone])) for one in news]
 
 
-class RunScreen(Base):
+class RunScreen(OfCandidate):
     """A run, live or not."""
 
     kind = "run"
@@ -105,8 +106,8 @@ class RunScreen(Base):
         yield Card(id="card")
         with Container(id="middle"):
             yield ValidationChart(id="chart", classes="panel")
-            yield Lines(empty=" nothing has happened yet", id="events")
-        yield Table(COLUMNS, empty="no candidate yet: P0 comes first", id="candidates")
+            yield Lines(empty=READING, id="events")
+        yield Table(COLUMNS, empty=READING, id="candidates")
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -119,15 +120,16 @@ class RunScreen(Base):
         self.query_one(Gauges).show(view)
         self.query_one(Card).show(view)
         self.query_one(ValidationChart).show(view)
+        events = self.query_one("#events", Lines)
+        events.say_if_empty(" nothing has happened yet" if view.ready else READING)
         if view.news is not self._news:
             self._news = view.news
-            events = self.query_one("#events", Lines)
             stick = events.at_end or not events.total()
             events.show(news_lines(view.news), keep=True)
             if stick:
                 events.last()
         state = view.state
-        seen = (state.trials, state.outcome, view.run, self._filter_word, self._follow, _status_key(state))
+        seen = (state.trials, state.outcome, view.run, self._filter_word, self._follow, view.ready, _status_key(state))
         if self._rows is None or any(old is not new for old, new in zip(self._rows, seen, strict=True)):
             self._rows = seen
             self._fill(view)
@@ -135,6 +137,7 @@ class RunScreen(Base):
     def _fill(self, view: View) -> None:
         table = self.query_one("#candidates", Table)
         before = table.rows[0].key if table.rows else None
+        table.say_if_empty("no candidate yet: P0 comes first" if view.ready else READING)
         table.show(candidate_rows(view.state, symbols_of(self), self._filter_word))
         if self._follow and table.rows and table.rows[0].key != before:
             table.first()
@@ -144,7 +147,7 @@ class RunScreen(Base):
         filtered = f"   filter “{one_line(self._filter_word, 30)}”" if self._filter_word else ""
         legend(table, f"{len(state.trials.valid)} valid of {len(state.candidates)}{filtered}{follow}")
 
-    def _chosen(self) -> str | None:
+    def named(self) -> str | None:
         return self.query_one("#candidates", Table).key
 
     # -- keys
@@ -155,35 +158,20 @@ class RunScreen(Base):
     def do_open(self) -> None:
         self.query_one("#candidates", Table).open()
 
-    def do_diff(self) -> None:
-        if name := self._chosen():
-            self.vibe.open_candidate(name)
-
-    def do_traces(self) -> None:
-        if name := self._chosen():
-            self.vibe.open_traces(name)
-
-    def do_log(self) -> None:
-        self.vibe.open_log()
-
-    def do_compare(self) -> None:
-        if name := self._chosen():
-            self.vibe.open_compare(name)
-
     def do_follow(self) -> None:
         self._follow = not self._follow
         if self._follow:
             self.query_one("#candidates", Table).first()
             self.query_one("#events", Lines).last()
         self.vibe.tell("following the newest" if self._follow else "staying where you are")
-        self._again()
+        self.again()
 
     def do_filter(self) -> None:
         self.ask("filter", self._filtered, live=self._filtered)
 
     def _filtered(self, word: str) -> None:
         self._filter_word = word
-        self._again()
+        self.again()
 
     def do_new(self) -> None:
         self.vibe.open_new()
@@ -210,26 +198,18 @@ class RunScreen(Base):
             self.set_class(self._alone == panel, f"-only-{panel}")
         if self._alone in ("events", "candidates"):
             self.query_one(f"#{self._alone}").focus()
-        self.call_after_refresh(self._again)
+        self.call_after_refresh(self.again)
 
     def do_stop(self) -> None:
         view = self.vibe.view
-        if view is None or view.how not in (Liveness.LIVE, Liveness.QUIET):
+        if view is None or not view.running:
             self.vibe.tell("this run is not running: there is nothing to stop")
         else:
             self.vibe.ask_stop()
 
     def do_resume(self) -> None:
         view = self.vibe.view
-        stopped = view is not None and view.state.finished is not None and view.state.finished.status == "stopped"
-        if view is None or not (stopped or view.how is Liveness.CRASHED):
+        if view is None or not view.resumable:
             self.vibe.tell("only a run that was stopped or crashed here can be resumed")
         else:
             self.vibe.ask_resume()
-
-    def do_copy(self) -> None:
-        target = self.scroller()
-        self.vibe.copy(target.current() if target else "")
-
-
-__all__ = ["RunScreen", "candidate_rows", "news_lines", "validation_of"]

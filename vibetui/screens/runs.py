@@ -13,7 +13,7 @@ from runner.record.liveness import Liveness, liveness
 from runner.record.naming import names
 from runner.record.rundir import RunDir, holder_alive, list_runs
 from runner.record.state import RunState, valid
-from vibetui.follow import View
+from vibetui.follow import View, age_of
 from vibetui.screens.base import Base, bindings
 from vibetui.text import one_line
 from vibetui.theme import Role, Symbols
@@ -63,7 +63,8 @@ def summaries(root: Path, known: dict[Path, Summary]) -> dict[Path, Summary]:
 
 
 def _view(run: RunDir, state: RunState) -> View:
-    return View(run=run, state=state, how=liveness(run, state), held=holder_alive(run.lock_file), ready=True)
+    held, age = holder_alive(run.lock_file), age_of(run, state)
+    return View(run=run, state=state, how=liveness(run, state), held=held, ready=True, age_s=age)
 
 
 def _sign_of(state: RunState) -> str:
@@ -82,7 +83,7 @@ def row_of(view: View, symbols: Symbols) -> Row:
     return Row(
         str(view.run.path),
         (
-            (word.lower().partition(" 0s")[0], role),
+            (word.lower(), role),
             (view.run.name, "text"),
             (one_line(run.task, 20) if run else view.run.task, "text"),
             (one_line(run.agent, 20) if run else "–", "muted"),
@@ -128,19 +129,13 @@ class RunsScreen(Base):
     def look(self) -> None:
         """Look at the folder again, while this is the screen that is seen."""
         if self.on_top:
-            self.run_worker(self._look, thread=True, exclusive=True, group="runs")
-
-    def _look(self) -> None:
-        found = summaries(self.vibe.runs, self._known)
-        self.app.call_from_thread(self._seen, found)
+            self.load("runs", lambda: summaries(self.vibe.runs, self._known), self._seen)
 
     def _seen(self, found: dict[Path, Summary]) -> None:
         self._known = found
         self._fill()
 
     def _fill(self) -> None:
-        if not self.is_mounted:
-            return
         table, word = self.query_one(Table), self._word.casefold()
         views = sorted((one.view for one in self._known.values()), key=_dead)
         rows = [row_of(view, symbols_of(self)) for view in views]

@@ -9,11 +9,11 @@ from textual.containers import Container
 
 from runner.record.describe import count, duration, number
 from runner.record.events import TrajectoryStep
-from runner.record.state import CandidateState
 from vibetui import detail
 from vibetui.follow import View
-from vibetui.screens.base import Base, bindings
-from vibetui.text import Line, line, one_line
+from vibetui.screens.base import bindings
+from vibetui.screens.shared import OfCandidate
+from vibetui.text import line, one_line
 from vibetui.theme import Role
 from vibetui.widgets.lines import Lines
 from vibetui.widgets.panel import legend, title
@@ -63,7 +63,7 @@ def wanted(solved: Sequence[detail.Solved], order: str, word: str) -> list[detai
     return keep if order == "all" else [one for one in keep if one.change == order]
 
 
-class TracesScreen(Base):
+class TracesScreen(OfCandidate):
     """Problems at the left, a trajectory at the right; on a narrow terminal one of them."""
 
     kind = "traces"
@@ -71,7 +71,7 @@ class TracesScreen(Base):
 
     def __init__(self, name: str, problem: str = "") -> None:
         super().__init__()
-        self.name_, self._problem = name, problem
+        self._named, self._problem = name, problem
         self._loaded: tuple[object, ...] = ()
         self._solved: list[detail.Solved] = []
         self._steps: list[TrajectoryStep] = []
@@ -87,25 +87,18 @@ class TracesScreen(Base):
         if self._problem:
             self._read(self._problem)
 
-    def _one(self) -> CandidateState | None:
-        return self.vibe.view.state.candidates.get(self.name_) if self.vibe.view else None
+    def named(self) -> str:
+        return self._named
 
     def show(self, view: View) -> None:
-        one = self._one()
+        one = self.candidate()
         if one is None:
             return
         parent = view.state.candidates.get(one.parent) if one.parent else None
         asked = (one.id, one.eval, one.validation)
         if asked != self._loaded:
             self._loaded = asked
-            self.run_worker(lambda: self._load(view, one, parent), thread=True, exclusive=True, group="traces")
-
-    def _load(self, view: View, one: CandidateState, parent: CandidateState | None) -> None:
-        samples = one.validation.samples if one.validation else 1
-        before = parent.validation.samples if parent and parent.validation else 1
-        rows = detail.problems_of(view.run, one)
-        solved = detail.solved_of(rows, detail.problems_of(view.run, parent), samples, before)
-        self.app.call_from_thread(self._got, solved)
+            self.load("problems", lambda: detail.solved_against(view.run, one, parent), self._got)
 
     def _got(self, solved: list[detail.Solved]) -> None:
         self._solved = solved
@@ -114,18 +107,15 @@ class TracesScreen(Base):
             self.query_one(Table).choose(self._problem)
 
     def _fill(self) -> None:
-        if not self.is_mounted:
-            return
         table = self.query_one(Table)
         kept = wanted(self._solved, self._order, self._only_word)
         table.show(problem_rows(kept))
-        one = self._one()
-        title(table, f"{one_line(self.name_, 12)}: problems, against {one_line((one and one.parent) or 'nothing', 12)}")
+        one = self.candidate()
+        parent = one_line((one and one.parent) or "nothing", 12)
+        title(table, f"{one_line(self._named, 12)}: problems, against {parent}")
         changes = [solved.change for solved in self._solved]
-        legend(
-            table,
-            f"{self._order} {len(kept)}/{len(changes)}  {changes.count('gained')} gained  {changes.count('lost')} lost",
-        )
+        moved = f"{changes.count('gained')} gained · {changes.count('lost')} lost"
+        legend(table, f"{self._order} {len(kept)}/{len(changes)} · {moved}")
 
     # -- one trajectory
 
@@ -138,26 +128,19 @@ class TracesScreen(Base):
 
     def _read(self, problem: str, *, focus: bool = True) -> None:
         self._problem = problem
-        view, one = self.vibe.view, self._one()
+        view, one = self.vibe.view, self.candidate()
         if view is None or one is None:
             return
         if focus:
             self.add_class("-reading")
             self.query_one("#trajectory").focus()
-        self.run_worker(
-            lambda: self.app.call_from_thread(self._open, detail.trajectory_of(view.run, one, problem)),
-            thread=True,
-            exclusive=True,
-            group="trajectory",
-        )
+        self.load("trajectory", lambda: detail.trajectory_of(view.run, one, problem), self._open)
 
     def _open(self, steps: list[TrajectoryStep]) -> None:
         self._steps, self._step = steps, 0
         self._page()
 
     def _page(self) -> None:
-        if not self.is_mounted:
-            return
         lines = self.query_one("#trajectory", Lines)
         problem = one_line(self._problem, 30)
         if not self._steps:
@@ -165,12 +148,9 @@ class TracesScreen(Base):
             title(lines, problem)
             return
         step = self._steps[self._step]
-        lines.show(self._lines(step))
+        lines.show(detail.step_lines(step))
         title(lines, f"{problem}  sample {step.sample}  step {self._step + 1} of {len(self._steps)}: {step.kind}")
-        legend(lines, "← → steps   [ ] problems   w wrap   esc list")
-
-    def _lines(self, step: TrajectoryStep) -> list[Line]:
-        return detail.step_lines(step)
+        legend(lines, "← → steps · [ ] problems · w wrap · esc list")
 
     # -- keys
 
@@ -217,12 +197,3 @@ class TracesScreen(Base):
     def do_sort(self) -> None:
         self._order = ORDERS[(ORDERS.index(self._order) + 1) % len(ORDERS)]
         self._fill()
-
-    def do_diff(self) -> None:
-        self.vibe.open_candidate(self.name_)
-
-    def do_log(self) -> None:
-        self.vibe.open_log()
-
-    def do_compare(self) -> None:
-        self.vibe.open_compare(self.name_)

@@ -13,7 +13,8 @@ from runner.record.state import INITIAL, CandidateState, RunState, chosen
 from vibetui.follow import View
 from vibetui.text import Line, line
 from vibetui.widgets.paint import Block, is_ascii, symbols_of
-from vibetui.widgets.plot import Picture, Point, decimated, draw, ticks
+from vibetui.widgets.panel import legend, title
+from vibetui.widgets.plot import Picture, Point, decimated, draw
 
 Axis = Literal["time", "evals", "tokens"]
 Zoom = Literal["fit", "full", "top"]
@@ -122,7 +123,13 @@ class ValidationChart(Block):
         old, self.view = self.view, view
         if old is not None and self._built is not None and self._built_for == self.size:
             kept = old.state.trials is view.state.trials and old.state.outcome is view.state.outcome
-            if kept and old.run == view.run and view.state.el < self._drawn_el * 1.004 and old.how == view.how:
+            if (
+                kept
+                and old.run == view.run
+                and view.state.el < self._drawn_el * 1.004
+                and old.how == view.how
+                and old.ready == view.ready
+            ):
                 return
         self._drawn_el = view.state.el
         self.border_title_text()
@@ -139,8 +146,6 @@ class ValidationChart(Block):
 
     def border_title_text(self) -> None:
         """Title and legend in the border."""
-        from vibetui.widgets.panel import legend, title
-
         view, signs = self.view, symbols_of(self)
         if view is None:
             return
@@ -167,6 +172,8 @@ class ValidationChart(Block):
 
 def _nothing_yet(view: View) -> str:
     state = view.state
+    if not view.ready:
+        return "  Reading the journal …"
     if state.current and state.current.verb == "validate":
         done = f" {count(state.work.progress.done)}/{count(state.work.progress.total)}"
         return f"  No score yet. The initial system is being evaluated:{done} problems."
@@ -201,6 +208,3 @@ class LossChart(Block):
             y_text=lambda y: number(y, digits),
         )
         return draw(picture, cells, rows, symbols_of(self), coarse=is_ascii(self))
-
-
-__all__ = ["AXES", "ZOOMS", "Axis", "LossChart", "ValidationChart", "Zoom", "picture_of", "starred", "ticks"]

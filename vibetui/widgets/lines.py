@@ -7,7 +7,6 @@ from typing import Protocol
 
 from textual.geometry import Size
 from textual.strip import Strip
-from textual.widget import Widget
 
 from vibetui.files import LogFile
 from vibetui.text import MAX_CELLS, Line, line, plain, width, wrapped
@@ -151,8 +150,3 @@ def _from(of: Line, cells: int) -> Line:
         kept.append((text[cells:], role))
         cells = 0
     return tuple(kept)
-
-
-def scroller_of(widget: Widget | None) -> Scroller | None:
-    """The focused scroller, if that is what is focused."""
-    return widget if isinstance(widget, Scroller) else None

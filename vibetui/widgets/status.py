@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from textual import events
 
-from runner.record.describe import count, duration, letters, money, number, percent, share, tokens
+from runner.record.describe import count, delta_text, duration, letters, money, number, score_text, share, tokens
 from runner.record.events import SCHEMA_VERSION
 from runner.record.liveness import Liveness
 from runner.record.naming import names
@@ -18,6 +18,7 @@ from vibetui.theme import Role, Symbols
 from vibetui.widgets.paint import Block, is_ascii, symbols_of
 
 _FIXED = ("help", "quit", "runs", "yes", "no")  # keys that every footer has room for
+_LONGEST_S = 1e15  # a foreign record may hold anything that is a number
 _SPLIT: tuple[tuple[str, Role], ...] = (
     ("train", "accent"),
     ("grade", "good"),
@@ -29,6 +30,9 @@ _SPLIT: tuple[tuple[str, Role], ...] = (
 
 def liveness_of(view: View, symbols: Symbols) -> tuple[str, str, Role]:
     """Sign, word and role of how the run is: the truth of the lock, the clock and the boot id."""
+    if not view.ready:
+        read = f" {count(view.state.seq)} events" if view.state.seq else ""
+        return symbols.starting, f"READING{read}", "muted"
     if view.waiting and view.how is not Liveness.FINISHED:
         return (symbols.starting, "STARTING", "warn") if view.held else (symbols.crashed, "NO JOURNAL", "bad")
     if view.how is Liveness.LIVE:
@@ -93,7 +97,7 @@ def caveats(view: View) -> list[tuple[str, Role]]:
     bad: Role = "bad"
     if view.schema > SCHEMA_VERSION:
         found.append((f"journal schema {view.schema} is newer than {SCHEMA_VERSION}: some of it is not shown", bad))
-    if view.how is Liveness.CRASHED and not view.waiting:
+    if view.ready and view.how is Liveness.CRASHED and not view.waiting:
         found.append(("the run died: press S to resume it", bad))
     if names(state).same:
         found.append(("OFFICIAL = SELECTION SET: the official score is on problems that the agent saw", bad))
@@ -103,9 +107,9 @@ def caveats(view: View) -> list[tuple[str, Role]]:
         found.append((f"integrity: {count(noticed)} noticed", bad))
     if state.unknown_count:
         found.append((f"record: {count(state.unknown_count)} lines not understood", bad))
-    if view.stopping and view.how in (Liveness.LIVE, Liveness.QUIET):
+    if view.stopping and view.running:
         found.append(("a stop was asked for", "warn"))
-    if view.how is Liveness.COPIED:
+    if view.ready and view.how is Liveness.COPIED:
         found.append(("copied from another machine, or this one was started anew", "warn"))
     if state.weak:
         found.append(("weak walls: " + ", ".join(one_line(wall, 40) for wall in state.weak), "warn"))
@@ -198,7 +202,7 @@ def _gauge(name: str, used: float, limit: float | None, text: str, cap: str, bar
 def split_line(state: RunState, cells: int, signs: Symbols) -> Line:
     """Where the budget seconds went, as a bar and in words."""
     split = state.budget.split
-    parts = [(name, getattr(split, name), role) for name, role in _SPLIT]
+    parts = [(name, min(max(getattr(split, name), 0.0), _LONGEST_S), role) for name, role in _SPLIT]
     total = sum(seconds for _, seconds, _ in parts)
     words: list[tuple[str, Role]] = [("  ", "text")]
     for name, seconds, role in parts:
@@ -268,46 +272,27 @@ def card_lines(state: RunState, signs: Symbols, cells: int = 80) -> list[Line]:
         line((cell("", first), "text"), (cell(called.seen, second), "muted"), (on_hidden, "muted")),
         line(
             (cell(" P0  c00" if first > 8 else " P0", first), "text"),
-            cell(_score(state.initial), second),
-            _score(hidden.initial) if hidden else "–",
+            cell(score_text(state.initial), second),
+            score_text(hidden.initial) if hidden else "–",
         ),
         line(
             (cell(f" {signs.star}{'   ' if first > 8 else ' '}{one_line(name or 'none', 8)}", first), "strong"),
-            (cell(_score(score), second), "strong"),
-            (_score(hidden.selected) if hidden else "–", "strong"),
+            (cell(score_text(score), second), "strong"),
+            (score_text(hidden.selected) if hidden else "–", "strong"),
         ),
     ]
     gain = score.score - state.initial.score if score and state.initial else None
     tail: list[tuple[str, Role]] = []
     if hidden is not None:
         role: Role = "good" if hidden.delta.low > 0 else "bad" if hidden.delta.high < 0 else "warn"
-        tail = [(_delta(hidden.delta.value, hidden.delta.low, hidden.delta.high), role)]
-    left = _signed(gain)
+        tail = [(delta_text(hidden.delta), role)]
+    left = delta_text(gain)
     if hidden is not None and score is not None:
-        gap = _signed(hidden.selected.score - score.score)
+        gap = delta_text(hidden.selected.score - score.score)
         tail += [("  gap ", "muted"), (gap, "text")] if cells >= 76 else []
         left += "" if cells >= 76 else f"   gap {gap}"
     lines.append(line((cell(" Δ", first), "text"), cell(left, second), *tail))
     return lines
-
-
-def _score(score: object) -> str:
-    from runner.record.describe import score_text
-
-    return score_text(score)  # type: ignore[arg-type]
-
-
-def _signed(value: float | None) -> str:
-    from runner.record.describe import delta_text
-
-    return delta_text(value)
-
-
-def _delta(value: float, low: float, high: float) -> str:
-    from runner.record.describe import delta_text
-    from runner.record.events import Delta
-
-    return delta_text(Delta(value=value, low=low, high=high))
 
 
 class Foot(ViewBlock):
@@ -342,14 +327,13 @@ class Foot(ViewBlock):
 
     def _useful(self, key: str) -> bool:
         """Does the key do something here and now?"""
+        if self.about == "new":  # what can be typed goes into the form
+            return key in ("submit", "back")
         if self.about == "runs":
             return key not in ("runs", "back")
         if key not in ("stop", "resume") or self.view is None:
             return True
-        live = self.view.how in (Liveness.LIVE, Liveness.QUIET)
-        finished = self.view.state.finished
-        stopped = self.view.how is Liveness.CRASHED or (finished is not None and finished.status == "stopped")
-        return live if key == "stop" else stopped
+        return self.view.running if key == "stop" else self.view.resumable
 
     async def on_click(self, event: events.Click) -> None:
         for start, end, key in self._zones:
@@ -359,6 +343,3 @@ class Foot(ViewBlock):
 
 def _word(key: Key, foot: Foot) -> str:
     return "ret" if key.shown == "⏎" and is_ascii(foot) else key.shown
-
-
-__all__ = ["Card", "Foot", "Gauges", "Head", "Notice", "ViewBlock", "card_lines", "caveats", "liveness_of", "percent"]

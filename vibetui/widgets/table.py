@@ -65,7 +65,6 @@ class Table(Scroller):
         self.rows: tuple[Row, ...] = ()
         self._at = 0
         self._widths: list[int] = []
-        self._follow_last = False
 
     def show(self, rows: Sequence[Row]) -> None:
         """Show these rows; the chosen row stays chosen by its key."""
