@@ -14,8 +14,8 @@ from runner.record.journal import Journal
 from runner.record.rundir import RunDir
 from runner.research.budget import Budget
 from runner.research.lease import Lease
-from runner.research.teacher import Teacher
 from runner.research.memory import MemoryPlan
+from runner.research.teacher import Teacher
 from tasks.spec import Component
 
 _CANCEL_S = 60.0
