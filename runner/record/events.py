@@ -17,17 +17,9 @@ from runner.record.usage import BudgetLimits, BudgetTick, LlmUse, Split
 from tasks.spec import Component, Frozen
 
 __all__ = [
-    "BudgetLimits",
-    "BudgetTick",
-    "Delta",
-    "LlmUse",
-    "ProblemRow",
-    "Score",
-    "ScoreFile",
-    "Split",
-    "SplitInfo",
-    "TrajectoryStep",
-]
+    "BudgetLimits", "BudgetTick", "Delta", "LlmUse", "ProblemRow", "Score",
+    "ScoreFile", "Split", "SplitInfo", "TrajectoryStep",
+]  # fmt: skip
 
 SCHEMA_VERSION = 1
 
