@@ -256,7 +256,7 @@ async def start(config: RunConfig, runs: Path, *, wait: bool, as_json: bool) -> 
     lock = rundir.acquire()
     budget = budget_of(config)
     journal = Journal.create(rundir.journal_file, budget.el)
-    out = printer(as_json)
+    out = printer(config, as_json)
     journal.subscribe(out)
     try:
         journal.append(start_event(config, rundir), sync=True)
@@ -271,7 +271,7 @@ async def resume(config: RunConfig, rundir: RunDir, *, wait: bool, as_json: bool
     lock = rundir.acquire()
     budget = budget_of(config)
     journal = Journal.reopen(rundir.journal_file, budget.el)
-    out = printer(as_json)
+    out = printer(config, as_json)
     journal.subscribe(out)
     try:
         finished = journal.state.finished

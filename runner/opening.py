@@ -240,6 +240,6 @@ def _lay_out(config: RunConfig, rundir: RunDir, folder: Path) -> None:
     lay_out(config.problems, folder, sources_dir(rundir), [Path(path) for path in config.source_files])
 
 
-def printer(as_json: bool) -> PlainPrinter:
+def printer(config: RunConfig, as_json: bool) -> PlainPrinter:
     """What the headless run prints to."""
-    return PlainPrinter(sys.stdout, json_lines=as_json)
+    return PlainPrinter(sys.stdout, json_lines=as_json, attended=config.agent == "shell")

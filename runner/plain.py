@@ -25,6 +25,7 @@ PROGRESS_GAP_S = 2.0  # at least this long between two lines; but
 PROGRESS_SILENCE_S = 60.0  # after this long a line comes whatever the step
 TURN_GAP_S = 10.0
 BUDGET_STEP = 0.10
+HELD = 200  # lines, while a person is at the terminal
 NOTICES = 20  # lines of one kind before only every tenth power is told
 
 _STYLES: Mapping[Tone, str] = {"normal": "", "quiet": "2", "good": "32", "bad": "33", "strong": "1"}
@@ -44,8 +45,12 @@ def wants_color(stream: TextIO, environment: Mapping[str, str] | None = None) ->
 class PlainPrinter:
     """Prints events: subscribe it to a journal, or feed it from a follower. ``broken``: the stream is gone."""
 
-    def __init__(self, stream: TextIO, *, json_lines: bool = False, color: bool | None = None) -> None:
-        """``json_lines`` prints every event as one JSON object; ``color`` None decides by the stream."""
+    def __init__(
+        self, stream: TextIO, *, json_lines: bool = False, color: bool | None = None, attended: bool = False
+    ) -> None:
+        """``json_lines`` prints every event as one JSON object; ``color`` None decides by the stream. ``attended``: the
+        agent is a person at this very terminal, whose editor our lines would tear: they come when the shell has ended.
+        """
         self._stream = stream
         self._json = json_lines
         self._color = (wants_color(stream) if color is None else color) and not json_lines
@@ -54,17 +59,29 @@ class PlainPrinter:
         self._told_share = 0.0
         self._turn_t = float("-inf")
         self._budget_share = 0.0
+        self._attended = attended and not json_lines
+        self._held: list[str] | None = None
         self.broken = False
 
     def __call__(self, event: Event, state: RunState) -> None:
         """Print the event if it is worth a line; ``state`` is that after it."""
+        if isinstance(event.payload, ev.AgentEnded):
+            self._release()
         if self._json:
             self.line(json.dumps(event_fields(event), ensure_ascii=True, allow_nan=False))
         elif self._worth(event, state):
             self.line(self._text(event, state))
+        if self._attended and isinstance(event.payload, ev.AgentStarted):
+            self._held = []
+
+    def _release(self) -> None:
+        held, self._held = self._held or [], None
+        for text in held:
+            self.line(text)
 
     def finish(self, state: RunState, report: Path | None = None) -> None:
         """Print the card and where the report lies (not in JSON mode, where the last event says it)."""
+        self._release()
         if not self._json:
             self.line("\n" + card(state).rstrip("\n"))
             if report is not None:
@@ -72,6 +89,9 @@ class PlainPrinter:
 
     def line(self, text: str) -> None:
         """Write one line; characters that the stream cannot show become question marks."""
+        if self._held is not None:
+            self._held = [*self._held[-HELD:], text]
+            return
         if self.broken:
             return
         try:

@@ -36,7 +36,7 @@ async def start(config: RunConfig, runs: Path, *, wait: bool, as_json: bool) -> 
     lock = rundir.acquire()
     budget = Budget(config.budget)
     journal = Journal.create(rundir.journal_file, budget.el)
-    out = printer(as_json)
+    out = printer(config, as_json)
     journal.subscribe(out)
     try:
         journal.append(start_event(config, rundir), sync=True)

@@ -84,16 +84,26 @@ def test_a_budget_shorter_than_the_first_validation_is_refused(tmp_path):
     one_line(done, 7, "--budget", "shorter than one validation")
 
 
+def begun(runs):
+    """A run of one problem that was refused after its first validation: it can be resumed."""
+    files = []
+    for name, question in (("v", "What is 1+1?"), ("h", "Another one?")):
+        files.append(runs / f"{name}.jsonl")
+        files[-1].write_text(json.dumps({"problem_idx": 1, "problem": question, "answer": 2}) + "\n")
+    words = ("--task", "aime", "--problems", str(files[0]), "--hidden", str(files[1]), "--model", "tiny")
+    done = command(*words, "--samples", "1", "--budget", "0.01s", "--profile", "laptop", runs=runs, timeout=240)
+    assert done.returncode == 7, done.stderr
+    return list_runs(runs)[0]
+
+
 def test_a_changed_configuration_is_not_resumed(tmp_path):
-    command("--task", "aime", "--budget", "1s", "--profile", "laptop", runs=tmp_path, timeout=120)
-    run = list_runs(tmp_path)[0]
-    run.config_file.write_text(run.config_file.read_text().replace("wall_s = 1.0", "wall_s = 99.0"))
+    run = begun(tmp_path)
+    run.config_file.write_text(run.config_file.read_text().replace("wall_s = 0.01", "wall_s = 99.0"))
     one_line(command("resume", runs=tmp_path), 2, "run.toml", "not the configuration the run began with")
 
 
 def test_a_changed_journal_is_not_resumed(tmp_path):
-    command("--task", "aime", "--budget", "1s", "--profile", "laptop", runs=tmp_path, timeout=120)
-    run = list_runs(tmp_path)[0]
+    run = begun(tmp_path)
     text = run.journal_file.read_text()
     run.journal_file.write_text(text.replace('"seed":0', '"seed":7', 1))
     one_line(command("resume", runs=tmp_path), 6, "line 1", "the record is broken")

@@ -192,6 +192,14 @@ def progress_lines(events: list[Event]) -> int:
     return sum("training: step" in line for line in printed(events))
 
 
+def test_nothing_is_written_over_a_person_at_the_terminal() -> None:
+    shell = ev.AgentStarted(agent="shell", argv=("bash",), version="", session="", resumed=False)
+    events = events_of(started(), shell, ev.Warned(what="late", where="x"))
+    whole = events_of(started(), shell, ev.Warned(what="late", where="x"), ev.AgentEnded(reason="finished"))
+    assert not any("late" in line for line in printed(events, attended=True))
+    assert printed(whole, attended=True) == printed(whole)
+
+
 def test_progress_is_told_in_tenths_not_in_ticks() -> None:
     assert progress_lines(ticks(1000, 0.5)) == 9
     assert progress_lines(ticks(1000, 0.001)) == 0, "one second of training needs no line"
