@@ -103,6 +103,43 @@ def test_a_whole_run_of_the_scripted_agent(tmp_path: Path) -> None:
     assert report["official"]["seed"] == protocols.official_seed(1) and not report["official"]["is_selection_set"]
 
 
+AGENT = """cd /lab
+sed -i 's/"lora"/"full"/; s/^seed = 0/seed = 1/' trainer/recipe.toml
+vibe train -m 'all weights'
+sed -i 's/"full"/"lora"/; s/^seed = 1/seed = 0/; s/^epochs = 1.0/epochs = 2.0/' trainer/recipe.toml
+head -n 32 data/train.jsonl > home/few && cp home/few data/train.jsonl
+vibe train -m 'few rows, twice' && vibe validate -m 'few rows, twice' && vibe select c01
+vibe finish
+"""
+
+
+def with_agent(folder: Path) -> list[str]:
+    """A short research of its own: one attempt that the whitelist refuses, one that is valid and selected."""
+    (folder / "agent.sh").write_text(AGENT)
+    sets = []
+    for split in ("validation", "hidden"):
+        file = folder / f"{split}.toml"
+        file.write_text(f'seed = "test-{split}"\nproblems = 12\n')
+        sets += ["--set", f"{split}_file={file}"]
+    return ["--agent", f"command:bash {folder / 'agent.sh'}", *sets]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_a_refused_attempt_and_a_valid_one(tmp_path: Path) -> None:
+    words = ("--task", "aime", "--profile", "laptop", "--protocol", "rsibench-data", "--budget", "15m")
+    done = command(*words, *with_agent(tmp_path), runs=tmp_path, timeout=1100)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    (run,) = list_runs(tmp_path)
+    state = load(run.journal_file)
+    assert [(one.candidate, one.valid) for one in state.trials.attempts] == [(None, False), ("c01", True)]
+    why = state.trials.attempts[0].why
+    assert "method was changed from 'lora' to 'full'" in why and "seed was changed from 0 to 1" in why
+    assert state.candidates["c01"].components == ("data", "trainer"), "the recipe is part of the trainer's record"
+    assert state.hidden is not None and state.hidden.candidate == "c01" == Ledger(run.sealed).claimed()
+    assert "1 valid of 2 attempts (invalid: j001)" in done.stdout and "official Δ_test" in done.stdout
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_official_set_may_be_the_selection_set_and_is_drawn_anew(tmp_path: Path) -> None:
