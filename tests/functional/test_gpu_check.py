@@ -25,7 +25,7 @@ def test_without_cuda_it_says_so_and_measures_nothing(tmp_path):
     assert "problems/min" not in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_same_stack_runs_on_the_cpu(tmp_path):
     done = check(tmp_path, "--model", "tiny", "--device", "cpu", timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr

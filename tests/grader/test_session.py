@@ -81,7 +81,7 @@ async def test_every_end_has_a_reason_and_counts_zero(kit: Kit, name: str) -> No
 
 async def test_a_fork_bomb_hurts_itself_alone(kit: Kit) -> None:
     kit.problems = 2
-    kit.limits = ProblemLimits(think_s=1.5, wall_s=5.0)
+    kit.limits = ProblemLimits(think_s=6.0, wall_s=12.0)  # the other one must end in time on a busy machine
     await kit.run("""
         task = say({"op": "task.get"})
         while "0+1" in task["instruction"]:
