@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -149,6 +150,8 @@ def _start(words: list[str]) -> int:
 
     if args.runs != Path("runs"):
         rest += ["--runs", str(args.runs)]
+    if has_terminal():  # seconds pass before there is anything to see
+        print(f"starting `{clean_line(shlex.join(['runner', *rest]), 400)}` as a process of its own …", flush=True)
     try:
         run = start(rest, args.runs)
     except StartError as error:

@@ -15,7 +15,7 @@ from runner.record.events import Event, Payload, Unknown
 from runner.record.fold import _HANDLERS, fold
 from runner.record.state import RunState, best_so_far, integrity, integrity_count, valid
 
-PAYLOADS: tuple[type[BaseModel], ...] = get_args(get_args(Payload)[0])
+PAYLOADS: tuple[type[BaseModel], ...] = get_args(Payload)
 
 
 def events_of(*payloads: Payload | Unknown, first: int = 1) -> list[Event]:
