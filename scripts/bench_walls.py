@@ -180,7 +180,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
     parser.add_argument("run", type=Path)
     run = RunDir(parser.parse_args().run.resolve())
-    _, _, text = run.config_file.read_text().partition("\n")  # the first line is the digest of the rest
+    text, _ = run.read_config()
     config = RunConfig.from_toml(text, "run.toml")
     events = list(read(run.journal_file))
     wall = events[-1].t - events[0].t
