@@ -36,14 +36,18 @@ def run(junit: Path) -> None:
 
 
 def outcomes(files: Iterable[Path]) -> Results:
-    """passed, failed or skipped, for each case of each test, by the catalogue's names."""
+    """passed, failed or skipped, for each case of each test, by the catalogue's names. What a later file says of a
+    test counts alone."""
     found: dict[str, list[str]] = {}
-    for case in (case for junit in files for case in ElementTree.parse(junit).iter("testcase")):
-        name = case.get("name", "").partition("[")[0]
-        place = case.get("classname", "").removeprefix("tests.").replace(".", "/")
-        ended = {child.tag for child in case}
-        word = "failed" if ended & {"failure", "error"} else "skipped" if "skipped" in ended else "passed"
-        found.setdefault(f"{place}.py::{name}", []).append(word)
+    for junit in files:
+        here: dict[str, list[str]] = {}
+        for case in ElementTree.parse(junit).iter("testcase"):
+            name = case.get("name", "").partition("[")[0]
+            place = case.get("classname", "").removeprefix("tests.").replace(".", "/")
+            ended = {child.tag for child in case}
+            word = "failed" if ended & {"failure", "error"} else "skipped" if "skipped" in ended else "passed"
+            here.setdefault(f"{place}.py::{name}", []).append(word)
+        found |= here
     return found
 
 

@@ -180,7 +180,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
     parser.add_argument("run", type=Path)
     run = RunDir(parser.parse_args().run.resolve())
-    config = RunConfig.from_toml((run.path / "run.toml").read_text(), "run.toml")
+    text, _ = run.read_config()
+    config = RunConfig.from_toml(text, "run.toml")
     events = list(read(run.journal_file))
     wall = events[-1].t - events[0].t
     bench = Bench(run, config, load(run.journal_file))
