@@ -40,13 +40,21 @@ class Live:
 
     @classmethod
     async def start(
-        cls, phase: Any, standin: StandIn, style: Style, *, limits: Limits | None = None, model: str = MODEL
+        cls,
+        phase: Any,
+        standin: StandIn,
+        style: Style,
+        *,
+        limits: Limits | None = None,
+        model: str = MODEL,
+        socket: str | None = None,
     ) -> Live:
         folder = phase.lab.runtime / "llm"
         folder.mkdir(mode=0o700)
         door = Door(
             role="researcher", socket=str(folder / "llm.sock"), models=(model,), price=PRICE,
-            upstream=Upstream(style=style, base_url=standin.url, key_env="TEST_LLM_KEY"), limits=limits or Limits(),
+            upstream=Upstream(style=style, base_url=standin.url, key_env="TEST_LLM_KEY", socket=socket),
+            limits=limits or Limits(),
         )  # fmt: skip
         notices: list[Notice] = []
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from gateway_kit import CANARY
 from live_kit import PLAN, Live, counters, planned, results, shell_call, tools_of
 from standin import Sent, StandIn, Turn
 
+from runner import places
 from runner.config import ConfigError
 from runner.record.events import BudgetLimits
 from runner.research.agents.base import SESSION, ResearchAgent
@@ -21,6 +23,7 @@ from runner.research.agents.claude_code import ClaudeCode
 from runner.research.agents.codex import Codex
 from runner.research.agents.install import installed
 from runner.research.agents.mini_swe import MiniSweAgent
+from runner.research.llm.local import served
 from runner.research.llm.protocol import Limits
 
 STYLES = {"claude-code": "anthropic", "codex": "openai"}
@@ -82,6 +85,27 @@ async def test_mini_swe_agent_does_a_whole_phase(live: Any, standin: StandIn) ->
     await one.gateway.close()
     spent = one.phase.lab.budget.spent
     assert spent.llm is not None and spent.llm.calls == len(standin.turns) and spent.tokens == standin.used()["output"]
+
+
+async def test_mini_swe_agent_on_the_programs_own_engine_goes_round_and_ends(
+    phases: Any, standin: StandIn, short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is tiny and writes no commands: the library asks it again and again, and then says why it ends."""
+    monkeypatch.setenv("TEST_LLM_KEY", CANARY)
+    try:
+        made = MiniSweAgent(installed("mini-swe-agent"))
+        env = places.model_env()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    phase = await phases(budget=BudgetLimits(wall_s=560.0), agent_resumes=0)
+    async with served(places.model_dir("tiny"), env, short, short / "log", seed=1, on_notice=print) as socket:
+        one = await Live.start(phase, standin, "openai", socket=str(socket))
+        end = await one.run(made)
+        await one.gateway.close()
+    said = [turn.summary for turn in phase.kinds("agent_turn")]
+    use = phase.lab.budget.spent.llm
+    assert end.reason == "exited" and end.exit_code == 0 and said[-1] == "ended: RepeatedFormatError"
+    assert use is not None and use.calls >= 10 and use.output > 0 and standin.sent == []
 
 
 @each
