@@ -151,3 +151,24 @@ def test_skipped_rows_come_round_again(tmp_path, skip, numbers):
     written = (tmp_path / "data" / "train.jsonl").read_text().splitlines()
     assert [int(json.loads(line)["completion"]) for line in written] == numbers
     assert 'start_from = "parent"' in (tmp_path / "trainer" / "recipe.toml").read_text()
+
+
+def test_a_job_longer_than_one_command_waits_is_waited_for(tmp_path, monkeypatch):
+    import lab
+
+    program = tmp_path / "vibe"
+    program.write_text(
+        f"""#!{sys.executable}
+import json, pathlib, sys
+asked = pathlib.Path({str(tmp_path / "asked")!r})
+with asked.open("a") as file:
+    file.write(" ".join(sys.argv[1:]) + "\\n")
+ends = asked.read_text().count("wait") == 2
+print(json.dumps({{"job": "j007", "model": "m01"}} if ends else {{"job": "j007", "text": "j007 goes on"}}))
+sys.exit(0 if ends else 3)
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert lab.vibe("train", "-m", "why")["model"] == "m01"
+    assert (tmp_path / "asked").read_text().splitlines() == ["train --json -m why", *["wait --json j007"] * 2]

@@ -14,6 +14,7 @@ from design import Design
 
 ROOT = Path("/lab")
 BASE = Path("/models/m00/weights")
+GOES_ON = 3  # vibe's exit code for a job that takes longer than a command waits
 COMPONENTS = ("data", "trainer", "harness")
 HERE = Path(__file__).resolve().parent
 
@@ -135,14 +136,23 @@ def _with(text: str, key: str, value: str) -> str:
 
 
 def vibe(*words: str) -> dict[str, object]:
-    """Run one ``vibe`` command with --json; returns its last line. Raises Refused with vibe's own words."""
+    """Run one ``vibe`` command with --json to its end, however long its job takes; returns its last line. Raises
+    Refused with vibe's own words."""
+    code, result, why = _called(*words)
+    while code == GOES_ON and "job" in result:
+        code, result, why = _called("wait", str(result["job"]))
+    if code != 0:
+        raise Refused(str(result.get("text") or why or f"vibe {words[0]} ended with {code}"))
+    return result
+
+
+def _called(*words: str) -> tuple[int, dict[str, object], str]:
+    """Exit code, last line and stderr of one command. An answer that is no object is exit code 1."""
     done = subprocess.run(["vibe", words[0], "--json", *words[1:]], capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.strip()]
     try:
         result = json.loads(lines[-1]) if lines else {}
     except json.JSONDecodeError:
         result = {}
-    if done.returncode != 0 or not isinstance(result, dict):
-        reason = result.get("text") if isinstance(result, dict) else None
-        raise Refused(str(reason or done.stderr.strip() or f"vibe {words[0]} ended with {done.returncode}"))
-    return result
+    code = done.returncode if isinstance(result, dict) else 1
+    return code, result if isinstance(result, dict) else {}, done.stderr.strip()
