@@ -18,7 +18,7 @@ RUNNER = ""
 TRAINER = "/in/trainer/train.py"
 ENGINE = "transformers_server"
 GRADER = "grader.server"
-AGENT = "scripted_agent/main.py"
+AGENT = "/opt/agents/scripted/main.py"
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ ALL_PHASES = (
     Kill(GRADER, ev.ValidationProgress),
     Kill(RUNNER, ev.ValidationProgress),
     Kill(RUNNER, ev.PhaseChanged, "research"),
-    Kill(AGENT, ev.AgentStarted),
     Kill(RUNNER, ev.AgentStarted),
     Kill(RUNNER, ev.CandidateCreated),
     Kill(RUNNER, ev.ValidationStarted),
     Kill(TRAINER, ev.TrainStarted),
     Kill(RUNNER, ev.TrainStarted),
+    Kill(AGENT, ev.TrainProgress),  # not sooner: an agent that dies at once is not started again
     Kill(RUNNER, ev.TrainProgress),
     Kill(RUNNER, ev.ModelCreated),
     Kill(RUNNER, ev.TrainFinished),
