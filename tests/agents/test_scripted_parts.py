@@ -147,6 +147,7 @@ def test_skipped_rows_come_round_again(tmp_path, skip, numbers):
     (tmp_path / "data" / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "trainer" / "recipe.toml").write_text('method = "lora"\nstart_from = "base"\n')
     (tmp_path / "harness" / "main.py").write_text("")
+    (tmp_path / "home" / "original.part" / "data").mkdir(parents=True)  # an agent was killed while it began
     lab.Lab(root=tmp_path).write(design.Design(examples=2, skip=skip, after="m01"))
     written = (tmp_path / "data" / "train.jsonl").read_text().splitlines()
     assert [int(json.loads(line)["completion"]) for line in written] == numbers

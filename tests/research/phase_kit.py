@@ -251,6 +251,18 @@ class Phase:
         if not any(turn.summary == text for turn in self.kinds("agent_turn")):
             await heard.wait()
 
+    async def until(self, kind: str, count: int) -> None:
+        """Wait until the journal holds ``count`` events of ``kind``."""
+        heard = asyncio.Event()
+
+        def listen(_event: Event, _state: object) -> None:
+            if len(self.kinds(kind)) >= count:
+                heard.set()
+
+        self.lab.journal.subscribe(listen)
+        if len(self.kinds(kind)) < count:
+            await heard.wait()
+
     @property
     def facts(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.lab.rundir.workspace / "notes" / "facts.json").read_text())

@@ -44,6 +44,7 @@ keep(ok=sum(json.loads(a)["ok"] for a in answers), last=json.loads(answers[-1])[
     await done
     assert phase.facts["ok"] == 2 and "only one may wait" in phase.facts["last"]
     assert len(phase.kinds("job_queued")) == 2
+    await phase.until("validation_started", 2)
     assert [event.job for event in phase.kinds("validation_started")] == ["j000", "j001"]
     phase.grader.open.set()
 

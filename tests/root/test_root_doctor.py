@@ -18,6 +18,7 @@ def test_it_leaves_root_and_every_wall_stands(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     checks = {check["name"]: check for check in json.loads(done.stdout)}
-    assert checks["user"]["state"] == "ok" and int(checks["user"]["what"].split()[1]) != 0
+    assert checks["user"]["state"] == "ok" and checks["user"]["what"].startswith("uid ")
+    assert "uid 0" not in checks["user"]["what"] and "not root" in checks["user"]["what"]
     assert not [name for name, check in checks.items() if check["state"] == "missing"]
     assert checks["profiles"]["state"] == "ok"

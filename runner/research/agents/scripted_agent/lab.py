@@ -36,9 +36,12 @@ class Lab:
         self.root = root
         self.kept = root / "home" / "original"
         self.recipe = recipe
-        if not self.kept.exists():
+        if not self.kept.exists():  # whole or not at all: the agent may be killed here
+            building = self.kept.with_name("original.part")
+            shutil.rmtree(building, ignore_errors=True)
             for name in COMPONENTS:
-                shutil.copytree(self.root / name, self.kept / name)
+                shutil.copytree(self.root / name, building / name)
+            building.rename(self.kept)
         self.writable = tuple(name for name in COMPONENTS if os.access(self.root / name, os.W_OK))
         self.instruction = self._instruction()
 
