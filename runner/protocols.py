@@ -60,7 +60,7 @@ def check(config: RunConfig) -> None:
             raise ConfigError("must differ from the seed of the search", where="official_seed", do="Leave it out")
         return
     for field, value in (("recipe_fields", config.recipe_fields), ("official_seed", config.official_seed)):
-        if value:
+        if value not in (None, ()):  # 0 is a seed like any other
             do = f"Leave it out, or add --protocol {RSIBENCH}"
             raise ConfigError(f"belongs to the protocol {RSIBENCH}", where=field, do=do)
 
