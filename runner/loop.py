@@ -54,6 +54,8 @@ async def conduct(run: Run) -> None:
     await baseline(run)
     if resuming.owes_research(run.journal.state):
         await co_design(run)
+    elif resuming.owes_closing(run.journal.state):
+        await close_research(run)
     chosen = select(run)
     await hidden_test(run, chosen)
     run.journal.append(PhaseChanged(phase="reporting"))
@@ -69,10 +71,9 @@ async def baseline(run: Run) -> None:
     else:
         await workspace.snapshot_initial(run.lab)
     initial = await create_initial(run.lab, run.registry)
-    if initial.usable:
-        return
-    run.journal.append(PhaseChanged(phase="baseline"))
-    await evaluate(run, initial, "j000", resuming.open_evaluation(run.journal.state, INITIAL))
+    if not initial.usable:
+        run.journal.append(PhaseChanged(phase="baseline"))
+        await evaluate(run, initial, "j000", resuming.open_evaluation(run.journal.state, INITIAL))
     seconds = _validation_seconds(run)
     if run.config.budget.wall_s < seconds:
         raise BudgetError(
@@ -114,6 +115,15 @@ async def co_design(run: Run) -> AgentEnded:
     run.budget.pause()
     run.journal.append(run.budget.tick(), sync=True)
     return end
+
+
+async def close_research(run: Run) -> None:
+    """What the end of the research phase still owes when the runner died between the agent's end and its own: the ends
+    of the jobs that were left, the account of the models, the last word of the budget."""
+    for event in resuming.lost_jobs(run.journal.state):
+        run.journal.append(event, sync=True)
+    await models.settle(run)
+    run.journal.append(run.budget.tick(), sync=True)
 
 
 def select(run: Run) -> Candidate:

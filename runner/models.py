@@ -38,8 +38,25 @@ async def serving(run: Run) -> AsyncIterator[Model | None]:
     if not doors:
         yield None
         return
-    for door in doors.values():
-        Path(door.socket).parent.mkdir(mode=0o700, exist_ok=True)
+    async with AsyncExitStack() as stack:
+        for door in doors.values():
+            Path(door.socket).parent.mkdir(mode=0o700, exist_ok=True)
+        doors = await _with_own_engines(run, doors, stack)
+        gateway = _gateway(run, doors)
+        await gateway.start()
+        stack.push_async_callback(gateway.close)
+        yield Model(gateway, _access(config, doors.get("researcher")), _teacher(doors.get("teacher")))
+
+
+async def settle(run: Run) -> None:
+    """Charge what a crash left open in the account, where nothing more will be asked: no gateway is started."""
+    doors = doors_of(run.config, run.runtime)
+    if doors:
+        await _gateway(run, doors).close()
+
+
+def _gateway(run: Run, doors: dict[Role, Door]) -> LlmGateway:
+    """The gateway of ``doors``, not started; what it notices and what is used goes into the journal."""
 
     def notice(said: Notice) -> None:
         detail = clean_line(said.detail, 300)
@@ -54,12 +71,7 @@ async def serving(run: Run) -> AsyncIterator[Model | None]:
         )
         run.budget.account(use, totals.money, totals.role)
 
-    async with AsyncExitStack() as stack:
-        doors = await _with_own_engines(run, doors, stack)
-        gateway = LlmGateway(tuple(doors.values()), run.rundir.logs / "llm.jsonl", run.rundir.log("llm"), notice, used)
-        await gateway.start()
-        stack.push_async_callback(gateway.close)
-        yield Model(gateway, _access(config, doors.get("researcher")), _teacher(doors.get("teacher")))
+    return LlmGateway(tuple(doors.values()), run.rundir.logs / "llm.jsonl", run.rundir.log("llm"), notice, used)
 
 
 async def _with_own_engines(run: Run, doors: dict[Role, Door], stack: AsyncExitStack) -> dict[Role, Door]:

@@ -12,8 +12,6 @@ from runner.record.rundir import RunDir
 from runner.record.state import INITIAL, JobState, RunState
 from runner.research.budget import Budget
 
-_OVER = ("finished", "deadline")
-
 
 def frozen_config(rundir: RunDir) -> RunConfig:
     """The configuration that the run began with. Raises ConfigError when run.toml was changed since."""
@@ -41,8 +39,13 @@ def last_phase(state: RunState) -> Phase:
 
 def owes_research(state: RunState) -> bool:
     """Whether the research phase is still to come, or was cut. What counts is the phase that the work had reached, not
-    that the run waits for the machine; an agent that finished, or whose time was up, is never started again."""
-    return last_phase(state) in ("starting", "baseline", "research") and state.agent.ended not in _OVER
+    that the run waits for the machine; an agent whose end was its last is never started again."""
+    return last_phase(state) in ("starting", "baseline", "research") and not state.agent.over
+
+
+def owes_closing(state: RunState) -> bool:
+    """Whether the research phase ended with its agent, and the runner died before it had closed it."""
+    return last_phase(state) == "research" and state.agent.over
 
 
 def open_jobs(state: RunState) -> list[JobState]:
@@ -64,8 +67,9 @@ def open_evaluation(state: RunState, candidate: str) -> str | None:
 
 
 def lost_jobs(state: RunState) -> list[Payload]:
-    """The ends of the jobs that a crash took: everything but a validation that was running."""
-    owed = owed_validation(state)
+    """The ends of the jobs that a crash took: everything but a validation that was running, which goes on, unless the
+    research phase is over."""
+    owed = None if state.agent.over else owed_validation(state)
     return [_lost(job) for job in open_jobs(state) if owed is None or job.id != owed.id]
 
 

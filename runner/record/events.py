@@ -99,10 +99,13 @@ class AgentTurn(Frozen):
 
 
 class AgentEnded(Frozen):
+    """``final``: it is not started again, whatever becomes of the runner; the research phase is over."""
+
     kind: Literal["agent_ended"] = "agent_ended"
     reason: Literal["finished", "exited", "signal", "deadline", "stopped", "crashed"]
     exit_code: int | None = None
     signal: int | None = None
+    final: bool = False
 
 
 class DiffSize(Frozen):

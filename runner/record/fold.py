@@ -118,6 +118,7 @@ def _agent_started(state: RunState, said: ev.AgentStarted, mark: Mark) -> RunSta
         starts=old.starts + 1,
         running=True,
         ended="",
+        over=False,
         exit_code=None,
     )
     return replace(state, mark=mark, agent=agent)
@@ -131,7 +132,8 @@ def _agent_turn(state: RunState, said: ev.AgentTurn, mark: Mark) -> RunState:
 
 
 def _agent_ended(state: RunState, said: ev.AgentEnded, mark: Mark) -> RunState:
-    agent = replace(state.agent, running=False, ended=said.reason, exit_code=said.exit_code)
+    over = said.final or said.reason in ("finished", "deadline")  # a journal of before ``final`` says the reason only
+    agent = replace(state.agent, running=False, ended=said.reason, over=over, exit_code=said.exit_code)
     return replace(state, mark=mark, agent=agent)
 
 

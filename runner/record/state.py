@@ -76,7 +76,8 @@ class PhaseMark:
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """The agent: ``turns`` and ``saying`` are its own claims. ``ended`` is why it ended, empty while it runs."""
+    """The agent: ``turns`` and ``saying`` are its own claims. ``ended`` is why it ended, empty while it runs; ``over``:
+    it is never started again."""
 
     name: str = ""
     version: str = ""
@@ -87,6 +88,7 @@ class AgentState:
     tool: str = ""
     running: bool = False
     ended: str = ""
+    over: bool = False
     exit_code: int | None = None
 
 

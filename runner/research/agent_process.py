@@ -89,7 +89,7 @@ class AgentProcess:
                     break
                 resumes += 1
                 self._lab.journal.append(ended(ending))
-        end = ended(ending)
+        end = ended(ending, final=ending.why != "stopped")
         self._lab.journal.append(end, sync=True)
         return end
 
@@ -209,10 +209,10 @@ async def _drain(stream: asyncio.StreamReader, log: CappedLog) -> None:
         log.write(chunk)
 
 
-def ended(ending: Ending) -> AgentEnded:
-    """An ending as the journal says it."""
+def ended(ending: Ending, *, final: bool = False) -> AgentEnded:
+    """An ending as the journal says it. ``final``: no start follows."""
     code = ending.code
     number = None if code is None else (-code if code < 0 else code - 128 if code > 128 else None)
     known = number if number in {int(one) for one in signal.Signals} else None
     reason = "crashed" if ending.why == "disk" else ending.why
-    return AgentEnded(reason=reason, exit_code=code, signal=known)
+    return AgentEnded(reason=reason, exit_code=code, signal=known, final=final)

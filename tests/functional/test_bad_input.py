@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from run_kit import command
 
-from runner.record.rundir import list_runs
+from runner.record.journal import load
+from runner.record.rundir import RunDir, list_runs
 
 PROBLEM = {"problem_idx": 1, "problem": "What is 1+1?", "answer": 2}
 
@@ -84,8 +86,10 @@ def test_a_budget_shorter_than_the_first_validation_is_refused(tmp_path):
     one_line(done, 7, "--budget", "shorter than one validation")
 
 
-def begun(runs):
-    """A run of one problem that was refused after its first validation: it can be resumed."""
+@pytest.fixture(scope="module")
+def refused_run(tmp_path_factory):
+    """A run of one problem that was refused after its first validation."""
+    runs = tmp_path_factory.mktemp("refused")
     files = []
     for name, question in (("v", "What is 1+1?"), ("h", "Another one?")):
         files.append(runs / f"{name}.jsonl")
@@ -96,14 +100,27 @@ def begun(runs):
     return list_runs(runs)[0]
 
 
-def test_a_changed_configuration_is_not_resumed(tmp_path):
-    run = begun(tmp_path)
+@pytest.fixture
+def begun(refused_run, tmp_path):
+    """A copy of that run, below the test's own folder."""
+    run = RunDir(tmp_path / "aime" / refused_run.name)
+    shutil.copytree(refused_run.path, run.path)
+    return run
+
+
+def test_a_budget_that_was_refused_is_refused_by_resume(begun, tmp_path):
+    one_line(command("resume", runs=tmp_path, timeout=120), 7, "--budget", "shorter than one validation")
+    assert "research" not in {mark.phase for mark in load(begun.journal_file).phases}
+
+
+def test_a_changed_configuration_is_not_resumed(begun, tmp_path):
+    run = begun
     run.config_file.write_text(run.config_file.read_text().replace("wall_s = 0.01", "wall_s = 99.0"))
     one_line(command("resume", runs=tmp_path), 2, "run.toml", "not the configuration the run began with")
 
 
-def test_a_changed_journal_is_not_resumed(tmp_path):
-    run = begun(tmp_path)
+def test_a_changed_journal_is_not_resumed(begun, tmp_path):
+    run = begun
     text = run.journal_file.read_text()
     run.journal_file.write_text(text.replace('"seed":0', '"seed":7', 1))
     one_line(command("resume", runs=tmp_path), 6, "line 1", "the record is broken")

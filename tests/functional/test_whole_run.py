@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from run_kit import command, descendants, live, rows
 from grader.ledger import Ledger
 from runner.record import events as ev
 from runner.record.files import Report
-from runner.record.journal import load, read, verify
+from runner.record.journal import Journal, load, read, verify
 from runner.record.rundir import RunDir, list_runs
 from runner.record.state import RunState, valid
 from runner.views import status
@@ -149,11 +151,46 @@ def test_a_finished_run_is_only_reported_again(whole):
     assert hashlib.sha256(run.journal_file.read_bytes()).hexdigest() == before
 
 
+def cut_before_the_end_of_the_agent(run: RunDir) -> float:
+    """Leave of ``run`` what lay there when its agent ended; the seconds that its budget had used."""
+    lines = run.journal_file.read_bytes().splitlines(keepends=True)
+    kept = itertools.takewhile(lambda line: b'"kind":"agent_ended"' not in line, lines)
+    run.journal_file.write_bytes(b"".join(kept))
+    for folder in (run.sealed, run.report):
+        shutil.rmtree(folder)
+        folder.mkdir(mode=0o700)
+    return load(run.journal_file).budget.wall_s
+
+
+def test_a_runner_that_dies_at_the_last_end_of_its_agent_closes_the_research_phase_when_it_goes_on(whole, tmp_path):
+    run = RunDir(tmp_path / "aime" / whole[1].name)
+    shutil.copytree(whole[1].path, run.path)
+    used = cut_before_the_end_of_the_agent(run)
+    journal = Journal.reopen(run.journal_file, lambda: used)
+    left = [item.id for item in (journal.state.current, *journal.state.queue) if item is not None] + ["j901", "j902"]
+    for job in ("j901", "j902"):
+        journal.append(ev.JobQueued(job=job, verb="train"))
+    journal.append(ev.AgentEnded(reason="exited", exit_code=3, final=True), sync=True)
+    journal.close()
+    done = command("resume", str(run.path), runs=tmp_path)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    state = ended_all_the_same(run)
+    assert {state.jobs[job].status for job in left} == {"lost"}
+    assert state.queue == () and state.current is None
+    assert state.budget.wall_s == pytest.approx(used, abs=0.01)
+    kinds = [event.payload.kind for event in read(run.journal_file)]
+    later = kinds[kinds.index("agent_ended") :]
+    assert "agent_started" not in later, "an agent that had ended for good was started again"
+    assert later.index("budget_tick") < later.index("phase_changed"), "the last word of the budget"
+
+
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
     """The folder of the same run, killed -9 at six points and taken up again each time."""
     runs = tmp_path_factory.mktemp("killed")
-    return suffer(SIX, words(runs, "120s"), runs)
+    ordeal = suffer(SIX, words(runs, "120s"), runs)
+    assert len(ordeal.struck) == len(SIX)
+    return list_runs(runs)[0]
 
 
 def ended_all_the_same(run: RunDir) -> RunState:
@@ -179,9 +216,10 @@ def test_a_killed_run_ends_all_the_same(killed):
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_run_killed_in_every_phase_ends_all_the_same(tmp_path):
-    state = ended_all_the_same(suffer(ALL_PHASES, words(tmp_path, "1200s"), tmp_path))
-    assert len(ALL_PHASES) >= 20
-    assert state.head.resumes == sum(kill.victim == RUNNER for kill in ALL_PHASES)
+    ordeal = suffer(ALL_PHASES, words(tmp_path, "1200s"), tmp_path)
+    state = ended_all_the_same(list_runs(tmp_path)[0])
+    assert len(ordeal.struck) >= 25
+    assert state.head.resumes == ordeal.resumes >= 18
 
 
 def test_equal_content_gives_equal_answers_in_both_runs(whole, killed):

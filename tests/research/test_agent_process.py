@@ -52,6 +52,7 @@ time.sleep(1.2)
     assert end.reason == "exited" and end.exit_code == 0
     assert (phase.lab.rundir.workspace / "notes" / "starts").read_text() == "011"
     assert [event.resumed for event in phase.kinds("agent_started")] == [False, True, True]
+    assert [event.final for event in phase.kinds("agent_ended")] == [False, False, True], "only the last one is the last"
     assert [event.session for event in phase.kinds("agent_started")] == ["s1"] * 3
     assert len(phase.kinds("agent_ended")) == 3
 
@@ -67,7 +68,8 @@ async def test_a_stop_ends_the_agent(phases: Any) -> None:
     phase = await phases()
     process = phase.process("time.sleep(600)")
     process.stopped.set()
-    assert (await process.run(phase.desk.finished)).reason == "stopped"
+    end = await process.run(phase.desk.finished)
+    assert end.reason == "stopped" and not end.final, "a run that a person stopped goes on with its agent"
 
 
 async def test_the_log_is_capped_and_hostile_lines_are_claims_at_most(phases: Any) -> None:
