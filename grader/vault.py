@@ -41,7 +41,9 @@ class _TooSlowError(Exception):
 class Vault:
     """The problems of one task set, and what may be said about them."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: Callable[[str], Task] = task, judge_s: float = JUDGE_SECONDS) -> None:
+        """``tasks`` finds a task by its name; ``judge_s``: how long one answer may be judged."""
+        self._tasks, self._judge_s = tasks, judge_s
         self._task: Task | None = None
         self._set = ""
         self._files: dict[SplitName, Path] = {}
@@ -76,7 +78,7 @@ class Vault:
 
     def open(self, task_name: str, problem_set: str, files: Mapping[SplitName, str]) -> dict[str, Any]:
         """Counts and digests of both splits, and whether they share a problem. Keeps only validation."""
-        self._task, self._set = task(task_name), problem_set
+        self._task, self._set = self._tasks(task_name), problem_set
         self._files = {split: Path(files[split]) for split in _SPLITS}
         validation, info = self._load("validation")
         hidden, self._hidden = self._load("hidden")
@@ -98,7 +100,7 @@ class Vault:
         """The verdict. A scorer that fails on, or is too slow for, what an agent's system wrote gives 0."""
         found = self._problem(split, problem)
         try:
-            with _alarm(JUDGE_SECONDS):
+            with _alarm(self._judge_s):
                 judged = self._opened().plan(found, submission)
         except _TooSlowError:
             return Verdict(reward=0.0, reason="timeout").model_dump()

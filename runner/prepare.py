@@ -135,9 +135,10 @@ def digest(pins: Sequence[str]) -> str:
     return hashlib.sha256("\n".join([version, *sorted(pins)]).encode()).hexdigest()[:16]
 
 
-def prepare_environment(extra: Extra, torch_index: str | None = None) -> Path:
-    """The model environment with exactly these pins; built where it is not there, at once where it is."""
-    pins, folder = requirements(extra), places.home() / "model-env"
+def prepare_environment(extra: Extra, torch_index: str | None = None, *, wanted: tuple[str, ...] | None = None) -> Path:
+    """The model environment with exactly these pins (``wanted``, else what ``extra`` asks for); built where it is not
+    there, at once where it is."""
+    pins, folder = wanted or requirements(extra), places.home() / "model-env"
     marker = folder / MARKER
     if _read_json(marker).get("digest") == digest(pins):
         say(f"model environment: ready ({folder})")

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from grader import vault as inside
 from grader.vault import Vault, same_problems, serve, shares_a_problem
 from tasks.spec import Problem
 
@@ -137,13 +136,9 @@ class _Scorer:
 @pytest.mark.parametrize(
     ("submission", "reason"), [("crash", "judge_error"), ("recurse", "judge_error"), ("spin", "timeout")]
 )
-def test_a_scorer_that_fails_gives_nothing_and_tells_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, submission: str, reason: str
-) -> None:
-    monkeypatch.setattr(inside, "task", lambda name: _Scorer())
-    monkeypatch.setattr(inside, "JUDGE_SECONDS", 0.2)
+def test_a_scorer_that_fails_gives_nothing_and_tells_nothing(tmp_path: Path, submission: str, reason: str) -> None:
     files = {"validation": _file(tmp_path / "v", []), "hidden": _file(tmp_path / "h", [])}
-    vault = Vault()
+    vault = Vault(lambda name: _Scorer(), judge_s=0.2)
     assert vault.answer({"id": 1, "op": "open", "task_name": "t", "problem_set": "s", "files": files})["ok"]
     assert _ask(vault, "judge", split="validation", problem="p1", submission=submission)["result"] == {
         "reward": 0.0,

@@ -93,22 +93,26 @@ def test_environment_is_built_once_and_an_interrupted_build_goes_on(
     wheel_of(tmp_path / "wheels", "vibe-probe", "1.0")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setattr(prepare, "requirements", lambda extra: ("vibe-probe==1.0", "vibe-other==2.0"))
+    pins = ("vibe-probe==1.0", "vibe-other==2.0")
     with pytest.raises(PrepareError, match="vibe-other"):
-        prepare.prepare_environment("model")
+        prepare.prepare_environment("model", wanted=pins)
     assert not (home / "model-env" / prepare.MARKER).exists()
     inode = (home / "model-env" / "pyvenv.cfg").stat().st_ino
 
     wheel_of(tmp_path / "wheels", "vibe-other", "2.0")
     subprocess.run([home / "model-env" / "bin" / "python", "-m", "pip", "install", "-q", "vibe-probe==1.0"], check=True)
-    prepare.prepare_environment("model")
+    prepare.prepare_environment("model", wanted=pins)
     assert (home / "model-env" / "pyvenv.cfg").stat().st_ino == inode, "built anew instead of going on"
     assert json.loads((home / "model-env" / prepare.MARKER).read_text())["extra"] == "model"
 
     capsys.readouterr()
-    monkeypatch.setattr(subprocess, "run", None)  # a second call starts no process at all
-    prepare.prepare_environment("model")
+    python = home / "model-env" / "bin" / "python"
+    python.unlink()
+    python.write_text("#!/bin/sh\necho called >> $0.calls\nexit 1\n")
+    python.chmod(0o755)
+    prepare.prepare_environment("model", wanted=pins)
     assert "ready" in capsys.readouterr().out
+    assert not python.with_name("python.calls").exists(), "a second call asks nothing of the environment"
 
 
 def wheel_of(folder: Path, name: str, version: str) -> None:
@@ -204,13 +208,12 @@ def test_a_completed_folder_has_every_hash_and_is_readable_by_others(tmp_path: P
     }
 
 
-@pytest.mark.usefixtures("home")
-def test_a_wrong_name_is_refused_before_the_environment_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "prepare_environment", lambda *_: pytest.fail("started to build"))
+def test_a_wrong_name_is_refused_before_the_environment_is_built(home: Path) -> None:
     with pytest.raises(ConfigError):
         prepare.run(arguments("--model", "../x"))
     with pytest.raises(Exception, match="unknown task"):
         prepare.run(arguments("--task", "aimee"))
+    assert not (home / "model-env").exists()
 
 
 def test_two_prepares_take_turns(home: Path) -> None:

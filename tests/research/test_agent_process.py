@@ -52,7 +52,9 @@ time.sleep(1.2)
     assert end.reason == "exited" and end.exit_code == 0
     assert (phase.lab.rundir.workspace / "notes" / "starts").read_text() == "011"
     assert [event.resumed for event in phase.kinds("agent_started")] == [False, True, True]
-    assert [event.final for event in phase.kinds("agent_ended")] == [False, False, True], "only the last one is the last"
+    assert [event.final for event in phase.kinds("agent_ended")] == [False, False, True], (
+        "only the last one is the last"
+    )
     assert [event.session for event in phase.kinds("agent_started")] == ["s1"] * 3
     assert len(phase.kinds("agent_ended")) == 3
 
