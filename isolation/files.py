@@ -26,6 +26,18 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
     fsync_dir(path.parent)
 
 
+def fsync_tree(path: Path) -> None:
+    """Makes everything below the folder ``path`` durable, and the names in it."""
+    for folder, _, names in os.walk(path):
+        for name in names:
+            handle = os.open(Path(folder) / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        fsync_dir(Path(folder))
+
+
 def fsync_dir(path: Path) -> None:
     """Makes the names in the folder ``path`` durable."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

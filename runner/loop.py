@@ -21,7 +21,7 @@ from runner import models
 from runner import resume as resuming
 from runner.config import RunConfig
 from runner.errors import BudgetError, NoScore, RunStopped, exit_code
-from runner.opening import Run, budget_of, opened, printer, sources_dir, start_event
+from runner.opening import Run, budget_of, opened, printer, start_event
 from runner.record.events import (
     AgentEnded,
     HiddenClaimed,
@@ -102,7 +102,7 @@ async def co_design(run: Run) -> AgentEnded:
             run.lab,
             researcher,
             brief=text,
-            sources=sources_dir(run.rundir),
+            sources=run.rundir.sources,
             control=control,
             llm=llm.access if llm else None,
             running=lambda: [f"{job.id} {job.verb} {job.state}" for job in desk.jobs.active],

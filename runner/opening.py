@@ -220,7 +220,7 @@ async def opened(
             problems=problems,
             official_is_selection=journal.state.head.task is not None and journal.state.head.task.same,
         )
-        workspace.prepare(lab, lambda folder: _lay_out(config, rundir, folder))
+        workspace.prepare(lab, lambda folder, sources: _lay_out(config, folder, sources))
         yield Run(config, rundir, journal, budget, grader, lab, Registry.of(journal), runtime, resumed)
     finally:
         with suppress(GraderError):
@@ -229,15 +229,10 @@ async def opened(
         machine.release()
 
 
-def sources_dir(rundir: RunDir) -> Path:
-    """What is mounted at /sources."""
-    return rundir.path / "sources"
-
-
-def _lay_out(config: RunConfig, rundir: RunDir, folder: Path) -> None:
+def _lay_out(config: RunConfig, folder: Path, sources: Path) -> None:
     from tasks.aime.layout import lay_out
 
-    lay_out(config.problems, folder, sources_dir(rundir), [Path(path) for path in config.source_files])
+    lay_out(config.problems, folder, sources, [Path(path) for path in config.source_files])
 
 
 def printer(config: RunConfig, as_json: bool) -> PlainPrinter:

@@ -99,6 +99,11 @@ class RunDir:
         return self.path / "workspace"
 
     @property
+    def sources(self) -> Path:
+        """What the agent may make data from, mounted at /sources."""
+        return self.path / "sources"
+
+    @property
     def store(self) -> Path:
         """Content-addressed snapshots: objects/ and manifests/."""
         return self.path / "store"

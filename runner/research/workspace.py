@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from string import Template
 
 from isolation import intake
-from isolation.files import write_atomic
+from isolation.files import fsync_dir, fsync_tree, write_atomic
 from isolation.intake import Manifest
 from isolation.problem import BenchError
 from runner.config import RunConfig
@@ -30,14 +31,26 @@ class WorkspaceError(BenchError):
     """The workspace cannot be laid out, or its folders cannot be used."""
 
 
-def prepare(lab: Lab, lay_out: Callable[[Path], None]) -> None:
-    """Make the run's folders and let the task write D0, T0 and H0 into the empty workspace (not on a resume)."""
+def prepare(lab: Lab, lay_out: Callable[[Path, Path], None]) -> None:
+    """Make the run's folders and let the task write D0, T0 and H0 into an empty workspace, and the sources beside it:
+    ``lay_out(workspace, sources)`` fills two empty folders. Not on a resume, which finds them whole or not at all."""
     workspace = lab.rundir.workspace
     (lab.rundir.model("m00") / "weights").mkdir(parents=True, exist_ok=True)
     lab.scratch.mkdir(exist_ok=True)
     lab.runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not any(workspace.iterdir()):
-        lay_out(workspace)
+        building = workspace.with_name(".layout")
+        shutil.rmtree(building, ignore_errors=True)
+        made, sources = building / workspace.name, building / lab.rundir.sources.name
+        for folder in (made, sources):
+            folder.mkdir(parents=True)
+        lay_out(made, sources)
+        fsync_tree(building)
+        shutil.rmtree(lab.rundir.sources, ignore_errors=True)
+        sources.rename(lab.rundir.sources)
+        made.replace(workspace)  # last: a workspace that is not empty has its sources
+        fsync_dir(workspace.parent)
+        building.rmdir()
     for name in (*COMPONENTS, "notes", "home"):
         (workspace / name).mkdir(mode=0o755, exist_ok=True)
 

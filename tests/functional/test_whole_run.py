@@ -159,7 +159,7 @@ def cut_before_the_end_of_the_agent(run: RunDir) -> float:
     for folder in (run.sealed, run.report):
         shutil.rmtree(folder)
         folder.mkdir(mode=0o700)
-    return load(run.journal_file).budget.wall_s
+    return load(run.journal_file).el
 
 
 def test_a_runner_that_dies_at_the_last_end_of_its_agent_closes_the_research_phase_when_it_goes_on(whole, tmp_path):

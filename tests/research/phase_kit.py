@@ -332,8 +332,6 @@ async def phases(tmp_path: Path, short: Path) -> AsyncIterator[Maker]:
         base = tmp_path / "base"
         base.mkdir()
         (base / "config.json").write_text("{}")
-        sources = tmp_path / "sources"
-        sources.mkdir()
         control = short / "control"
         control.mkdir(mode=0o700)
         settings = config(base_dir=str(base), **changes)
@@ -354,7 +352,7 @@ async def phases(tmp_path: Path, short: Path) -> AsyncIterator[Maker]:
             official_is_selection=official_is_selection,
         )
 
-        def task_lays_out(workspace: Path) -> None:
+        def task_lays_out(workspace: Path, _sources: Path) -> None:
             lay_out(workspace)
             task_files(workspace)
 
@@ -369,7 +367,7 @@ async def phases(tmp_path: Path, short: Path) -> AsyncIterator[Maker]:
         desk = Desk(lab, registry)
         await desk.serve(control)
         budget.start()
-        made.append(Phase(lab, registry, desk, grader, sources, control))
+        made.append(Phase(lab, registry, desk, grader, rundir.sources, control))
         return made[-1]
 
     yield make

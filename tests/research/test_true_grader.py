@@ -80,7 +80,7 @@ async def test_train_validate_and_sample_through_the_real_grader(tmp_path: Path,
         runtime=short / "r", memory=replace(plan_memory(machine_memory(), 1 << 30), idle=False), problems=8,
     )  # fmt: skip
     try:
-        prepare(lab, lambda workspace: lay_out("mini", workspace, tmp_path / "sources", ()))
+        prepare(lab, lambda workspace, sources: lay_out("mini", workspace, sources, ()))
         opened = await grader.call(setup(lab, short / "g"))
         assert opened.ok, opened.error
         await snapshot_initial(lab)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from runner.record.events import BudgetLimits
+from runner.research.workspace import prepare
 
 
 async def test_special_files_are_refused_with_one_line(phases: Any) -> None:
@@ -25,6 +30,37 @@ keep(fifo=ask("train"))
     state = phase.lab.journal.state
     assert [job.status for job in state.jobs.values()][1:] == ["refused", "refused"]
     assert not phase.kinds("train_started") and list(phase.registry.candidates) == ["c00"]
+
+
+async def test_what_a_run_starts_with_is_there_whole_or_not_at_all(phases: Any) -> None:
+    """A runner that died while the task wrote its files went on with half of them."""
+    phase = await phases()
+    workspace, sources = phase.lab.rundir.workspace, phase.lab.rundir.sources
+    shutil.rmtree(workspace)
+    workspace.mkdir()
+
+    def half(at: Path, beside: Path) -> None:
+        (at / "trainer").mkdir()
+        (at / "data").mkdir()
+        (beside / "problems.jsonl").write_text("[")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(phase.lab, half)
+    assert not any(workspace.iterdir())
+
+    def whole(at: Path, beside: Path) -> None:
+        (at / "data").mkdir()
+        (at / "data" / "train.jsonl").write_text("{}\n")
+        (beside / "problems.jsonl").write_text("[]\n")
+
+    prepare(phase.lab, whole)
+    assert {path.name for path in workspace.iterdir()} == {"data", "trainer", "harness", "notes", "home"}
+    assert (workspace / "data" / "train.jsonl").read_text() == "{}\n" and not any((workspace / "trainer").iterdir())
+    assert [path.name for path in sources.iterdir()] == ["problems.jsonl"]
+    prepare(phase.lab, half)
+    assert (workspace / "data" / "train.jsonl").exists(), "a resume writes nothing again"
+    assert not workspace.with_name(".layout").exists()
 
 
 async def test_what_is_out_of_scope_cannot_be_edited_and_is_never_read(phases: Any) -> None:
