@@ -89,7 +89,8 @@ def _own_engine(run: Run, model: str, number: int) -> AbstractAsyncContextManage
 
     env = Path(run.config.model_env)
     log = run.rundir.log(f"local{number}")
-    return local.served(Path(model), env, folder, log, seed=run.config.seed, on_notice=noticed)
+    share = run.lab.memory.beside[model]
+    return local.served(Path(model), env, folder, log, share=share, seed=run.config.seed, on_notice=noticed)
 
 
 def _access(config: RunConfig, door: Door | None) -> LlmAccess | None:
