@@ -215,7 +215,7 @@ def _validation_seconds(run: Run) -> float:
 
 async def _settle_interrupted(run: Run) -> None:
     """After a crash: a training is lost, a validation goes on from its committed waves."""
-    for event in resuming.lost_jobs(run.journal.state):
+    for event in resuming.lost_jobs(run.journal.state, run.lab.samples):
         run.journal.append(event, sync=True)
     owed = resuming.owed_validation(run.journal.state)
     if owed is not None and owed.candidate in run.registry.candidates:
