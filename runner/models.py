@@ -57,6 +57,7 @@ async def serving(run: Run) -> AsyncIterator[Model | None]:
     async with AsyncExitStack() as stack:
         doors = await _with_own_engines(run, doors, stack)
         gateway = LlmGateway(tuple(doors.values()), run.rundir.logs / "llm.jsonl", run.rundir.log("llm"), notice, used)
+        gateway.elsewhere(run.budget.accelerator_money())
         await gateway.start()
         stack.push_async_callback(gateway.close)
         yield Model(gateway, _access(config, doors.get("researcher")), _teacher(doors.get("teacher")))
