@@ -14,14 +14,16 @@ import pytest
 from gateway_kit import CANARY, MODEL, PRICE, request, split
 from standin import Sent, StandIn, Turn
 
-from runner import models
+from runner import models, places
 from runner.config import LlmConfig
 from runner.opening import Run
 from runner.record.events import BudgetLimits, SampleFinished, SampleStarted
 from runner.record.journal import Journal
 from runner.record.rundir import RunDir
+from runner.research.agents.options import complete_agent
 from runner.research.candidate import Registry
 from runner.research.llm.account import totals
+from runner.research.memory import GIB, beside_memory, plan_memory
 from runner.research.replies import Replies, settle, taken
 from runner.research.teacher import Lesson, Wanted, learn
 from runner.resume import lost_jobs, open_jobs
@@ -272,6 +274,27 @@ def test_a_sampling_of_an_older_record_is_lost_as_it_was(tmp_path: Path) -> None
     (lost,) = lost_jobs(journal.state, tmp_path)
     journal.close()
     assert isinstance(lost, SampleFinished) and (lost.model, lost.sample, lost.replies) == (MODEL, "", 0)
+
+
+@pytest.mark.long
+async def test_a_teacher_that_this_machine_serves_answers_at_the_temperature_that_was_asked_for(phases: Any) -> None:
+    values: dict[str, Any] = {"agent": "scripted", "teacher_model": "local:tiny"}
+    complete_agent(values)
+    where = LlmConfig.model_validate(values["teacher"])
+    assert where.local is not None
+    phase = await phases(teacher=where, teacher_model="local:tiny", model_env=str(places.model_env()))
+    lab = phase.lab
+    lab.memory = plan_memory(16 * GIB, 4 * GIB, beside_memory([where.local], 16 * GIB, 4 * GIB))
+    run = Run(lab.config, lab.rundir, lab.journal, lab.budget, phase.grader, lab, phase.registry, lab.runtime)
+    async with models.serving(run) as served:
+        assert served is not None
+        lab.teacher = served.teacher
+        words = ', "--temperature", "0", "--max-tokens", "12"'
+        await phase.agent(ASK.replace('"-n", "2"', '"-n", "3"' + words))
+    rows = phase.facts["rows"]
+    assert len(rows) == 6 and {row["teacher"] for row in rows} == {"local:tiny"}
+    assert all(len({row["text"] for row in rows if row["prompt"] == prompt}) == 1 for prompt in (0, 1)), "greedy"
+    assert max(row["tokens_out"] for row in rows) <= 12
 
 
 async def test_a_reply_that_is_none_costs_one_row_and_no_more(taught: Any, standin: StandIn) -> None:
