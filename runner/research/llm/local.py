@@ -34,8 +34,9 @@ async def served(
     nothing.mkdir(exist_ok=True)
     config = EngineConfig(device="cpu", dtype="bfloat16", wave=share.batch)
     engine = TransformersEngine(
-        config, model_env, base_dir, nothing, runtime, log, on_notice=on_notice, memory=share.memory, rounds=False
-    )
+        config, model_env, base_dir, nothing, runtime, log, on_notice=on_notice, memory=share.memory, rounds=False,
+        more_memory="a smaller local model, or more machine",
+    )  # fmt: skip
     app = web.Application(client_max_size=64 << 20)
     app.router.add_post("/v1/chat/completions", _Chat(engine, seed).answer)
     front = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
