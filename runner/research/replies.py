@@ -74,10 +74,10 @@ def settle(folder: Path, name: str) -> int:
 
 
 def _rows(path: Path) -> Iterable[Row]:
-    """The rows of one of our files; a last one that a crash tore was not there yet."""
+    """The rows of one of our files; one that a crash or a full disk tore was not there yet."""
     with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
         for line in file:
-            if line.endswith(b"\n"):
+            with contextlib.suppress(ValueError):
                 yield json.loads(line)
 
 

@@ -62,8 +62,9 @@ class Lesson:
 
     def add(self, prompt: int, sample: int, said: Mapping[str, Any]) -> None:
         """Take in one reply."""
-        row = self.rows[prompt, sample] = {"prompt": prompt, "sample": sample, **said}
+        row = {"prompt": prompt, "sample": sample, **said}
         self.keep(row)
+        self.rows[prompt, sample] = row
         self.chars += len(row["text"])
 
 

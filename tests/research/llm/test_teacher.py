@@ -243,7 +243,7 @@ async def test_a_sampling_that_is_killed_before_its_first_reply_leaves_nothing_b
     assert list((left.feedback / "samples").iterdir()) == [] and registry.next_id("s", 3) == "s002"
 
 
-@pytest.mark.parametrize("torn", [b"", b'{"prompt": 1, "sam'])
+@pytest.mark.parametrize("torn", [b"", b'{"prompt": 1, "sam', b'{"prompt": 1, "sam\n', b"\0" * 40])
 def test_replies_survive_a_crash_wherever_it_strikes(tmp_path: Path, torn: bytes) -> None:
     replies = Replies(tmp_path, "s003")
     for prompt, sample in ((1, 0), (0, 1), (0, 0)):
