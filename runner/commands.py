@@ -91,11 +91,14 @@ def resume(args: argparse.Namespace) -> int:
 
 def _check_agent(config: RunConfig) -> None:
     """What a run's agent needs is there, before minutes are spent on the rest."""
+    from runner.opening import shared_memory
     from runner.research.agents import make_agent
     from runner.research.agents.options import check_ready
+    from runner.research.memory import machine_memory
 
     check_ready(config)
     make_agent(config)
+    shared_memory(config, machine_memory())
 
 
 def status(args: argparse.Namespace) -> int:
@@ -272,7 +275,7 @@ def _leave_root(config: RunConfig | None, runs: Path, argv: Sequence[str]) -> No
         files = (config.validation_file, config.hidden_file, *config.source_files, config.base_dir, config.model_env)
         keep = [Path(path) for path in (*files, *config.agent_files) if path]
         keep.append(places.home() / "agents")
-        keys = [where.key_file for where in (config.llm, config.teacher) if where is not None]
-        keep += [Path(key) for key in keys if key is not None]
+        models = [where for where in (config.llm, config.teacher) if where is not None]
+        keep += [Path(path) for where in models for path in (where.key_file, where.local) if path is not None]
     keep += [Path(word) for word in sys.argv[1:] if word.startswith("/") and Path(word).exists()]
     privilege.enter(keep, [runs], argv)

@@ -120,7 +120,7 @@ async def co_design(run: Run) -> AgentEnded:
 async def close_research(run: Run) -> None:
     """What the end of the research phase still owes when the runner died between the agent's end and its own: the ends
     of the jobs that were left, the account of the models, the last word of the budget."""
-    for event in resuming.lost_jobs(run.journal.state):
+    for event in resuming.lost_jobs(run.journal.state, run.lab.samples):
         run.journal.append(event, sync=True)
     await models.settle(run)
     run.journal.append(run.budget.tick(), sync=True)
@@ -225,7 +225,7 @@ def _validation_seconds(run: Run) -> float:
 
 async def _settle_interrupted(run: Run) -> None:
     """After a crash: a training is lost, a validation goes on from its committed waves."""
-    for event in resuming.lost_jobs(run.journal.state):
+    for event in resuming.lost_jobs(run.journal.state, run.lab.samples):
         run.journal.append(event, sync=True)
     owed = resuming.owed_validation(run.journal.state)
     if owed is not None and owed.candidate in run.registry.candidates:

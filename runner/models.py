@@ -43,6 +43,7 @@ async def serving(run: Run) -> AsyncIterator[Model | None]:
             Path(door.socket).parent.mkdir(mode=0o700, exist_ok=True)
         doors = await _with_own_engines(run, doors, stack)
         gateway = _gateway(run, doors)
+        gateway.elsewhere(run.budget.accelerator_money())
         await gateway.start()
         stack.push_async_callback(gateway.close)
         yield Model(gateway, _access(config, doors.get("researcher")), _teacher(doors.get("teacher")))
@@ -101,7 +102,8 @@ def _own_engine(run: Run, model: str, number: int) -> AbstractAsyncContextManage
 
     env = Path(run.config.model_env)
     log = run.rundir.log(f"local{number}")
-    return local.served(Path(model), env, folder, log, seed=run.config.seed, on_notice=noticed)
+    share = run.lab.memory.beside[model]
+    return local.served(Path(model), env, folder, log, share=share, seed=run.config.seed, on_notice=noticed)
 
 
 def _access(config: RunConfig, door: Door | None) -> LlmAccess | None:

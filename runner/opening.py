@@ -30,7 +30,7 @@ from runner.research.budget import Budget
 from runner.research.candidate import Registry
 from runner.research.lab import Lab
 from runner.research.lease import Lease, machine_lock
-from runner.research.memory import engine_memory, machine_memory, plan_memory
+from runner.research.memory import MemoryPlan, beside_memory, engine_memory, machine_memory, plan_memory
 from runner.steady import SteadyGrader
 from tasks import registry as tasks_registry
 from tasks.spec import TaskError
@@ -118,6 +118,7 @@ def check_places(config: RunConfig, rundir: RunDir) -> None:
         "the validation problems": config.validation_file,
         "the hidden problems": config.hidden_file,
         "the key of the research model": config.llm.key_file if config.llm else None,
+        "the key of the teacher": config.teacher.key_file if config.teacher else None,
     }
     for what, place in secret.items():
         if place is None:
@@ -182,6 +183,17 @@ async def _open_grader(run_journal: Journal, grader: SteadyGrader, protocol: str
     return loaded.validation.count
 
 
+def shared_memory(config: RunConfig, total: int) -> tuple[int, MemoryPlan]:
+    """The bytes of the grader's engine on a machine of ``total`` bytes, and everybody's share beside it.
+
+    Raises ConfigError where a model that the agent asks does not fit beside it.
+    """
+    engine = config.engine_memory or engine_memory(config.engine, Path(config.base_dir), total)
+    asked = (config.llm if config.agent_model else None, config.teacher if config.teacher_model else None)
+    local = [llm.local for llm in asked if llm is not None and llm.local is not None]
+    return engine, plan_memory(total, engine, beside_memory(local, total, engine))
+
+
 @asynccontextmanager
 async def opened(
     config: RunConfig, rundir: RunDir, journal: Journal, budget: Budget, *, wait: bool, resumed: bool
@@ -198,11 +210,10 @@ async def opened(
         journal.append(PhaseChanged(phase="waiting"))
         journal.append(Warned(what=f"waiting for this machine: {who} holds it", where="machine lock"))
 
+    engine, memory = shared_memory(config, machine_memory())
     device = "gpu0" if config.engine.device == "cuda" else "cpu"
     machine = await machine_lock(device, wait=wait, on_wait=waiting, owner=f"run {rundir.name} (pid {os.getpid()})")
     runtime = _make_runtime()
-    total = machine_memory()
-    engine = config.engine_memory or engine_memory(config.engine, Path(config.base_dir), total)
     grader = SteadyGrader(_setup(config, rundir, runtime, engine), rundir.log("grader"), notice)
     try:
         check_places(config, rundir)
@@ -216,7 +227,7 @@ async def opened(
             budget=budget,
             lease=Lease(journal, lambda seconds: budget.charge(accelerator_s=seconds)),
             runtime=runtime,
-            memory=plan_memory(total, engine),
+            memory=memory,
             problems=problems,
             official_is_selection=journal.state.head.task is not None and journal.state.head.task.same,
         )

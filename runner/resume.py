@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from runner.config import ConfigError, RunConfig
-from runner.record.events import Payload, Phase, RunResumed, SampleFinished, TrainFinished, ValidationFinished
+from runner.record.events import (
+    Payload,
+    Phase,
+    RunResumed,
+    SampleFinished,
+    SampleStarted,
+    TrainFinished,
+    ValidationFinished,
+)
 from runner.record.journal import Journal
 from runner.record.liveness import boot_id
 from runner.record.rundir import RunDir
 from runner.record.state import INITIAL, JobState, RunState
 from runner.research.budget import Budget
+from runner.research.replies import settle
 
 
 def frozen_config(rundir: RunDir) -> RunConfig:
@@ -66,17 +76,39 @@ def open_evaluation(state: RunState, candidate: str) -> str | None:
     return job.eval if job is not None and job.candidate == candidate else None
 
 
-def lost_jobs(state: RunState) -> list[Payload]:
-    """The ends of the jobs that a crash took: everything but a validation that was running, which goes on, unless the
-    research phase is over."""
+def lost_jobs(state: RunState, samples: Path) -> list[Payload]:
+    """The ends of the jobs that a crash took: everything but a validation that was running, which goes on unless the
+    research phase is over. What of a teacher's replies had come is kept in ``samples`` under its name: it is paid for.
+    """
     owed = None if state.agent.over else owed_validation(state)
-    return [_lost(job) for job in open_jobs(state) if owed is None or job.id != owed.id]
+    return [_lost(job, samples) for job in open_jobs(state) if owed is None or job.id != owed.id]
 
 
-def _lost(job: JobState) -> Payload:
+def _lost(job: JobState, samples: Path) -> Payload:
     error = "the runner was down; charged to the crash, not to the agent"
     if job.verb == "train":
         return TrainFinished(job=job.id, status="lost", seconds=0.0, error=error)
+    if job.lesson is not None:
+        return _lost_lesson(job.lesson, samples, error)
     if job.verb == "sample":
         return SampleFinished(job=job.id, model="", prompts=0, n=0, status="lost", seconds=0.0, error=error)
     return ValidationFinished(job=job.id, candidate=INITIAL, eval="", status="lost", seconds=0.0, error=error)
+
+
+def _lost_lesson(asked: SampleStarted, samples: Path, error: str) -> SampleFinished:
+    """The end of a teacher's sampling: a part of it is there, or nothing."""
+    replies = settle(samples, asked.sample) if asked.sample else 0
+    if replies:
+        error += f"; partial: {replies} of {asked.prompts * asked.n} replies are kept in {asked.sample}"
+    return SampleFinished(
+        job=asked.job,
+        model=asked.model,
+        prompts=asked.prompts,
+        n=asked.n,
+        status="lost",
+        seconds=0.0,
+        error=error,
+        teacher=True,
+        sample=asked.sample if replies else "",
+        replies=replies,
+    )

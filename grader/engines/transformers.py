@@ -58,7 +58,8 @@ class _Lost(Exception):
 class TransformersEngine:
     """An :class:`grader.engines.base.Engine`. One event loop, main thread. ``memory`` is in bytes.
 
-    ``rounds`` false batches freely, for tasks whose sessions cannot wait for each other.
+    ``rounds`` false batches freely, for tasks whose sessions cannot wait for each other. ``more_memory`` is what a
+    person can do where it dies of its bound.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class TransformersEngine:
         on_notice: OnNotice | None = None,
         memory: int | None = None,
         rounds: bool = True,
+        more_memory: str = "`engine_memory` in the configuration, or a smaller engine.wave",
     ) -> None:
         self._config = config
         self._python = model_env / "bin" / "python"
@@ -84,6 +86,7 @@ class TransformersEngine:
         self._on_notice = on_notice
         self._memory = memory
         self._rounds = rounds
+        self._more_memory = more_memory
         self._open: dict[str, None] = {}
         self._model: ModelRef | None = None
         self._box: Sandbox | None = None
@@ -322,19 +325,19 @@ class TransformersEngine:
         silent = not await self._dying()
         if silent:
             await box.kill()
-        why = _cause(box, await box.wait(), silent)
+        why = _cause(box, await box.wait(), silent, self._more_memory)
         last = _last_line(self._log_path)
         return f"{why}: {last}" if last else why
 
 
-def _cause(box: Sandbox, code: int, silent: bool) -> str:
+def _cause(box: Sandbox, code: int, silent: bool, more_memory: str) -> str:
     """Why a server's sandbox ended, in words that say what to do where its memory was the reason."""
     if silent:
         return "it hung up and did not end by itself"
     why = box.death(code) or "it ended"
     if why == "memory":
         bound = (box.spec.limits.memory or 0) / (1 << 30)
-        return f"memory (it may hold {bound:.1f} GiB; `engine_memory` in the configuration, or a smaller engine.wave)"
+        return f"memory (it may hold {bound:.1f} GiB; {more_memory})"
     if why == "signal 9" and box.cgroup is None:
         return "signal 9 (for want of memory, most likely: without control groups the kernel does not say)"
     return why

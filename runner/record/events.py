@@ -234,17 +234,19 @@ class ValidationFinished(Frozen):
 
 
 class SampleStarted(Frozen):
-    """A sampling that needs no accelerator: of a teacher."""
+    """A sampling that needs no accelerator: of a teacher. ``sample`` is the name of its replies, from here on taken."""
 
     kind: Literal["sample_started"] = "sample_started"
     job: str
     model: str
     prompts: int
     n: int
+    sample: str = ""
 
 
 class SampleFinished(Frozen):
-    """``teacher``: ``model`` is the teacher, of which ``replies`` have come, in the file ``sample``."""
+    """``teacher``: ``model`` is the teacher, of which ``replies`` have come, in the file ``sample``. Fewer than
+    ``prompts`` × ``n``: the file is a part, whatever ended the sampling."""
 
     kind: Literal["sample_finished"] = "sample_finished"
     job: str

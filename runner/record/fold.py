@@ -292,7 +292,7 @@ def _newly_valid(trials: Trials, old: CandidateState, said: ev.ValidationFinishe
 
 
 def _sample_started(state: RunState, said: ev.SampleStarted, mark: Mark) -> RunState:
-    return _begin(state, mark, JobState(said.job, "sample", model=said.model), said.prompts * said.n)
+    return _begin(state, mark, JobState(said.job, "sample", model=said.model, lesson=said), said.prompts * said.n)
 
 
 def _sample_finished(state: RunState, said: ev.SampleFinished, mark: Mark) -> RunState:

@@ -24,6 +24,7 @@ from runner.record.events import (
     Phase,
     RunFinished,
     RunStarted,
+    SampleStarted,
     Selected,
     Split,
     TaskLoaded,
@@ -154,6 +155,7 @@ class JobState:
     eval: str = ""
     error: str = ""
     hypothesis: str = ""
+    lesson: SampleStarted | None = None  # of a sampling of a teacher: what was asked
 
 
 @dataclass(frozen=True, slots=True)

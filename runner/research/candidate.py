@@ -22,6 +22,7 @@ from runner.record.events import (
     JobQueued,
     ModelCreated,
     SampleFinished,
+    SampleStarted,
     Selected,
     TrainStarted,
     ValidationFinished,
@@ -95,6 +96,8 @@ class Registry:
                 self._finish(end)
             case Selected(candidate=candidate):
                 self.selected = candidate
+            case SampleStarted(sample=sample) if sample:
+                self._seen(sample)
             case SampleFinished(sample=sample) as end if sample:
                 self._seen(sample)
                 if end.teacher and end.replies:

@@ -56,6 +56,11 @@ class Lab:
         return self.rundir.path / "scratch"
 
     @property
+    def samples(self) -> Path:
+        """What models answered to the agent's own prompts, where it reads it."""
+        return self.rundir.feedback / "samples"
+
+    @property
     def python(self) -> Path:
         """The interpreter of the model environment."""
         return Path(self.config.model_env) / "bin" / "python"

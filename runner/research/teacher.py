@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from isolation.clean import clean_line
 from runner.research.llm.protocol import Limits, Style
 
 MAX_REPLIES = 50_000
+REPLY_TOKENS = 4096  # where the agent names no limit: a call reserves what its reply may cost
 _REPLY_CHARS = 1 << 20
 _ALL_CHARS = 128 << 20
 _ERROR_BYTES = 64 << 10
@@ -38,27 +39,33 @@ class Teacher:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """``n`` replies to each prompt (checked lines, as the grader reads them)."""
+    """``n`` replies to each prompt (checked lines, as the grader reads them), drawn at ``temperature`` (None: the
+    teacher's own)."""
 
     prompts: Sequence[bytes]
     n: int
     max_tokens: int | None
-    temperature: float
+    temperature: float | None
 
 
 @dataclass(slots=True)
 class Lesson:
-    """What has come so far, by (prompt, sample); ``error`` is the first that did not, in one line."""
+    """What has come so far, by (prompt, sample), each told to ``keep`` at once; ``error`` is the first that did not, in
+    one line."""
 
+    keep: Callable[[Mapping[str, Any]], None] = lambda _row: None
     rows: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
     failed: int = 0
     error: str = ""
     spent: bool = False
     chars: int = 0
 
-    def lines(self) -> bytes:
-        """The rows in the order of the prompts, whatever order they came in."""
-        return b"".join(json.dumps(self.rows[key]).encode() + b"\n" for key in sorted(self.rows))
+    def add(self, prompt: int, sample: int, said: Mapping[str, Any]) -> None:
+        """Take in one reply."""
+        row = {"prompt": prompt, "sample": sample, **said}
+        self.keep(row)
+        self.rows[prompt, sample] = row
+        self.chars += len(row["text"])
 
 
 async def learn(teacher: Teacher, wanted: Wanted, lesson: Lesson, on_reply: Callable[[int, int], None]) -> None:
@@ -83,8 +90,7 @@ async def learn(teacher: Teacher, wanted: Wanted, lesson: Lesson, on_reply: Call
                 lesson.error = lesson.error or said.line
                 lesson.spent = lesson.spent or said.spent
             else:
-                lesson.rows[index, sample] = {"prompt": index, "sample": sample, **said, "teacher": teacher.model}
-                lesson.chars += len(said["text"])
+                lesson.add(index, sample, {**said, "teacher": teacher.model})
                 if lesson.chars > _ALL_CHARS:
                     lesson.spent, lesson.error = True, lesson.error or "more text than one file may hold: ask for less"
             on_reply(len(lesson.rows), total)
@@ -102,9 +108,9 @@ def body_of(teacher: Teacher, wanted: Wanted, prompt: bytes) -> dict[str, Any]:
     """The request for one reply to one checked prompt, in the teacher's API."""
     fields = json.loads(prompt)
     messages = fields.get("messages") or [{"role": "user", "content": fields["prompt"]}]
-    most = min(wanted.max_tokens or teacher.limits.max_output, teacher.limits.max_output)
+    most = min(wanted.max_tokens or REPLY_TOKENS, teacher.limits.max_output)
     body: dict[str, Any] = {"model": teacher.model}
-    if wanted.temperature != 1.0:  # what both APIs take where none is named; some models refuse the field
+    if wanted.temperature is not None:  # what nobody asked for is not sent: some models refuse the field
         body["temperature"] = wanted.temperature
     if teacher.style == "openai":
         return {**body, "messages": messages, "max_completion_tokens": most}

@@ -17,12 +17,14 @@ from runner.research.answers import budget_lines, change, described, history_lin
 from runner.research.candidate import BASE, INITIAL, Candidate, Registry, create, show_feedback
 from runner.research.jobs import Answer, Job, Jobs, Refusal
 from runner.research.lab import Lab, ask
+from runner.research.replies import Replies, taken
 from runner.research.teacher import MAX_REPLIES, Lesson, Teacher, Wanted, learn
 from runner.research.train import TrainingFailed, TrainingService, TrainJob
 from runner.research.validate import ValidationFailed, ValidationService, paired
 from runner.research.workspace import snapshot
 from tasks.spec import Component, Frozen
 
+TEMPERATURE = 1.0  # of a sampling that names none; a teacher then draws at its own
 _HYPOTHESIS = 500
 _Model = Annotated[str, StringConstraints(pattern=r"^m[0-9]{2,6}$")]
 _Candidate = Annotated[str, StringConstraints(pattern=r"^c[0-9]{2,6}$")]
@@ -56,7 +58,7 @@ class Sample(Frozen):
     model: _Model | None = None
     teacher: bool = False
     n: Annotated[int, Field(ge=1, le=64)] = 1
-    temperature: Annotated[float, Field(ge=0, le=10)] = 1.0
+    temperature: Annotated[float, Field(ge=0, le=10)] | None = None
     max_tokens: Annotated[int, Field(gt=0)] | None = None
     detach: bool = False
 
@@ -268,12 +270,12 @@ class Verbs:
 
     async def _taught(self, job: Job, teacher: Teacher, wanted: Wanted) -> Answer:
         """Ask, and keep what has come however it ends: it is paid for."""
-        lab, name, lesson = self.lab, self.registry.next_id("s", 3), Lesson()
-        shown = lab.rundir.feedback / "samples"
-        shown.mkdir(exist_ok=True)
+        lab, name = self.lab, self._sample_name()
         began, total = lab.budget.el(), len(wanted.prompts) * wanted.n
         counts = {"job": job.id, "model": teacher.model, "prompts": len(wanted.prompts), "n": wanted.n}
-        lab.journal.append(SampleStarted.model_validate(counts))
+        lab.journal.append(SampleStarted.model_validate({**counts, "sample": name}), sync=True)
+        replies = Replies(lab.samples, name)
+        lesson = Lesson(replies.add)
         status = "failed"
         try:
             await learn(teacher, wanted, lesson, lambda done, of: job.say(f"{done}/{of} replies of the teacher"))
@@ -282,8 +284,7 @@ class Verbs:
             status = job.stop if job.task and job.task.cancelling() else "failed"
             raise
         finally:
-            if lesson.rows:
-                write_atomic(shown / f"{name}.jsonl", lesson.lines())
+            replies.close()
             kept = {"teacher": True, "sample": name if lesson.rows else "", "replies": len(lesson.rows)}
             end = {"status": status, "seconds": lab.budget.el() - began, "error": lesson.error, **kept}
             lab.journal.append(SampleFinished.model_validate({**counts, **end}), sync=True)
@@ -295,10 +296,8 @@ class Verbs:
         return {"text": text, "path": where, "teacher": teacher.model, "replies": len(lesson.rows)}
 
     async def _sampled(self, job: Job, order: Sample, model: str, tokens: int, prompts: list[bytes]) -> Answer:
-        lab, name = self.lab, self.registry.next_id("s", 3)
-        folder, shown = lab.scratch / job.id, lab.rundir.feedback / "samples"
+        lab, name, folder = self.lab, self._sample_name(), self.lab.scratch / job.id
         folder.mkdir(parents=True, exist_ok=True)
-        shown.mkdir(exist_ok=True)
         began = lab.budget.el()
         status, error = "failed", ""
         try:
@@ -307,10 +306,10 @@ class Verbs:
                 id=name,
                 model=self.registry.ref(model),
                 prompts_file=str(folder / "prompts.jsonl"),
-                out_file=str(shown / f"{name}.jsonl"),
+                out_file=str(lab.samples / f"{name}.jsonl"),
                 n=order.n,
                 max_tokens=tokens,
-                temperature=order.temperature,
+                temperature=TEMPERATURE if order.temperature is None else order.temperature,
                 seed=lab.config.seed,
             )
             reply = await ask(lab.grader, request, lambda seen: job.say(f"{seen.done}/{seen.total} replies"))
@@ -330,6 +329,13 @@ class Verbs:
         return {"text": f"{len(prompts)} × {order.n} replies of {model}: {where}", "path": where, "model": model}
 
     # -- helpers
+
+    def _sample_name(self) -> str:
+        """The name of a new sample. None is given twice, not even one that a crash kept out of the record."""
+        self.lab.samples.mkdir(exist_ok=True)
+        while taken(self.lab.samples, name := self.registry.next_id("s", 3)):
+            continue
+        return name
 
     def _over(self) -> bool:
         """Has the research phase ended, by its budget or by `vibe finish`?"""

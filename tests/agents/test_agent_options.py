@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from runner.config import ConfigError
+from runner.research.agents import make_agent
 from runner.research.agents.command import CommandAgent
 from runner.research.agents.install import folder, installed, prepare_agent
 from runner.research.agents.options import check_agent, command_words, complete_agent
@@ -59,6 +60,45 @@ def test_a_model_that_the_programs_own_engine_serves_is_named_by_a_word() -> Non
         completed(agent="mini-swe-agent", agent_model="local:nothing-there")
 
 
+ADDRESSES = ({"style": "anthropic", "base_url": "https://a.example", "key_file": "/k"}, {})
+
+
+@pytest.mark.parametrize("llm", ADDRESSES)
+def test_a_teacher_that_this_machine_serves_is_named_by_the_same_word(llm: dict[str, Any]) -> None:
+    prices = {"local:tiny": PRICES}
+    values = completed(
+        agent="claude-code", agent_model="m", teacher_model="local:tiny", llm={**llm, "prices": prices, "streams": 3}
+    )
+    teacher = values["teacher"]
+    assert Path(teacher.pop("local")).name == "tiny", "it is at no address of the agent's"
+    assert teacher == {
+        "style": "openai", "base_url": "http://localhost", "prices": prices, "streams": 3, "max_output": 512,
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match=r"--teacher-model local:.*runner prepare --model nothing-there"):
+        completed(agent="scripted", teacher_model="local:nothing-there")
+
+
+def test_a_teacher_at_a_vendors_is_not_answered_by_the_agents_model_on_this_machine() -> None:
+    values = completed(agent="mini-swe-agent", agent_model="local:tiny", teacher_model="m", llm={"streams": 3})
+    assert values["teacher"] == {
+        "style": "openai", "base_url": "https://api.openai.com", "key_env": "OPENAI_API_KEY", "streams": 3,
+    }  # fmt: skip
+    both = completed(agent="mini-swe-agent", agent_model="local:tiny", teacher_model="local:tiny")
+    assert both["teacher"] == both["llm"], "one engine serves both"
+    shared = completed(agent="codex", agent_model="m", teacher_model="n", llm={"base_url": "http://127.0.0.1:8000"})
+    assert shared["teacher"] == shared["llm"]
+
+
+@pytest.mark.parametrize("table", ["llm", "teacher"])
+def test_the_programs_own_engine_speaks_one_api(table: str) -> None:
+    flags = Flags(
+        task="aime", profile="laptop", agent='command:"true"', agent_model="local:tiny", teacher_model="local:tiny",
+        sets=(f"{table}.style=anthropic",),
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match=rf"{table}\.style: the program's own engine speaks 'openai' only"):
+        resolve(flags)
+
+
 def test_where_the_model_is_follows_from_the_agent_and_a_local_server_needs_no_key() -> None:
     assert completed(agent="claude-code", agent_model="m")["llm"] == {
         "style": "anthropic", "base_url": "https://api.anthropic.com", "key_env": "ANTHROPIC_API_KEY",
@@ -103,6 +143,17 @@ def test_a_command_may_not_carry_what_an_agent_must_not_see(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="must not see"):
         CommandAgent.of("command:x", (str(hidden / "below"),), (hidden,))
     assert CommandAgent.of("command:x", (str(tmp_path / "agent"),), (hidden,)).words == ("x",)
+    key = tmp_path / "keys" / "teachers"
+    key.parent.mkdir()
+    key.touch()
+    for table in ("llm", "teacher"):
+        sets = (f"{table}.key_file={key}",)
+        flags = Flags(
+            task="aime", profile="laptop", agent=f"command:true {key.parent}", agent_model="m", teacher_model="n",
+            sets=sets,
+        )  # fmt: skip
+        with pytest.raises(ConfigError, match="must not see"):
+            make_agent(resolve(flags))
 
 
 def test_a_binary_that_was_not_fetched_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,12 @@ def make_agent(config: RunConfig, forbidden: tuple[Path, ...] = ()) -> ResearchA
             from runner.research.agents.command import CommandAgent
 
             split = (config.hidden_file, config.validation_file)
-            own = (places.home(), *(Path(path) for path in split if path), Path(__file__).parents[3] / "tasks")
+            keys = (llm.key_file for llm in (config.llm, config.teacher) if llm is not None)
+            own = (
+                places.home(),
+                *(Path(path) for path in (*split, *keys) if path),
+                Path(__file__).parents[3] / "tasks",
+            )
             return CommandAgent.of(agent, config.agent_files, (*forbidden, *own))
     from runner.research.agents.scripted import ScriptedAgent
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,9 @@ _VENDORS: Mapping[Style, tuple[str, str]] = {
 }
 _UNLIMITED = ", or take the limit away: --set budget.money=none"
 _LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
+_ADDRESS = ("style", "base_url", "local", "key_env", "key_file")
+_LOCAL_REPLY = 1024
+"""The most tokens of a local model's reply where none is named; and never more than half of what its model reads."""
 
 
 def complete_agent(values: dict[str, Any]) -> None:
@@ -53,33 +57,56 @@ def _complete_model(values: dict[str, Any], name: str) -> None:
     if isinstance(llm, dict):
         model = str(values.get("agent_model"))
         if model.startswith(LOCAL):
-            llm.setdefault("local", _local_model(name, model.removeprefix(LOCAL)))
-            llm.setdefault("base_url", "http://localhost")
+            if name in ("claude-code", "codex"):
+                do = 'Use --agent mini-swe-agent or command:"…", or a server of your own with --set llm.base_url=…'
+                raise ConfigError(f"{name} needs tools, and the engine here has none", where="--agent-model", do=do)
+            _complete_local(llm, model, "--agent-model")
         _complete_llm(llm, STYLES.get(name, "openai"))
 
 
 def _complete_teacher(values: dict[str, Any]) -> None:
-    """Where a teacher is: at its own address, else at the agent's model's, else at a vendor's."""
+    """Where a teacher is: at its own address, else at the agent's model's, else at a vendor's. A model that the
+    program's own engine serves is one model: nobody else is found at its address."""
     if values.get("teacher_model") is None:
         if "teacher" in values:
             do = "Name it: --teacher-model NAME, or take the table away"
             raise ConfigError("an address without a model", where="teacher", do=do)
         return
-    agents = values.get("llm")
-    teacher = values.setdefault("teacher", dict(agents) if isinstance(agents, dict) else {})
+    model = str(values["teacher_model"])
+    teacher = values.setdefault("teacher", _like_the_agents(values.get("llm"), model))
     if isinstance(teacher, dict):
+        if model.startswith(LOCAL):
+            _complete_local(teacher, model, "--teacher-model")
         _complete_llm(teacher, "openai")
 
 
-def _local_model(agent: str, model: str) -> str:
-    """The folder of a prepared model that the program's own engine serves to ``agent``. Raises ConfigError."""
-    if agent in ("claude-code", "codex"):
-        do = 'Use --agent mini-swe-agent or command:"…", or a server of your own with --set llm.base_url=…'
-        raise ConfigError(f"{agent} needs tools, and the engine here has none", where="--agent-model", do=do)
+def _like_the_agents(llm: object, teacher: str) -> dict[str, Any]:
+    """What a teacher without a table of its own has of the agent's model."""
+    if not isinstance(llm, dict):
+        return {}
+    if not teacher.startswith(LOCAL) and llm.get("local") is None:
+        return dict(llm)
+    return {key: value for key, value in llm.items() if key not in (*_ADDRESS, "max_output")}
+
+
+def _complete_local(llm: dict[str, Any], model: str, flag: str) -> None:
+    """A prepared model that the program's own engine serves: its folder, and how long a reply may be."""
     try:
-        return str(places.model_dir(model))
+        folder = places.model_dir(model.removeprefix(LOCAL))
     except ConfigError as error:
-        raise ConfigError(error.what, where=f"--agent-model {LOCAL}", do=error.do) from None
+        raise ConfigError(error.what, where=f"{flag} {LOCAL}", do=error.do) from None
+    llm.setdefault("local", str(folder))
+    llm.setdefault("base_url", "http://localhost")
+    llm.setdefault("max_output", max(16, min(_LOCAL_REPLY, _context(folder) // 2)))
+
+
+def _context(folder: Path) -> int:
+    """How many tokens the model in ``folder`` reads and writes; what any does where its configuration is odd."""
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+        return int(config.get("text_config", config)["max_position_embeddings"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return 2 * _LOCAL_REPLY
 
 
 def _complete_llm(llm: dict[str, Any], style: Style) -> None:
@@ -144,6 +171,9 @@ def check_ready(config: RunConfig) -> None:
 
 
 def _check_address(llm: LlmConfig, table: str) -> None:
+    if llm.local is not None and llm.style != "openai":
+        do = f"Leave {table}.style out"
+        raise ConfigError("the program's own engine speaks 'openai' only", where=f"{table}.style", do=do)
     parts = urlsplit(llm.base_url)
     plain = parts.path.strip("/") in ("", "v1") and not (parts.query or parts.fragment or parts.username)
     if parts.scheme not in ("http", "https") or not parts.hostname or not plain:

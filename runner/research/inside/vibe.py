@@ -87,8 +87,9 @@ def parser() -> argparse.ArgumentParser:
     sample.add_argument("--model", type=model, metavar="M", help="a model (default: the newest)")
     sample.add_argument("--teacher", action="store_true", help="ask the run's teacher, if it has one: it costs money")
     sample.add_argument("-n", type=int, default=1, metavar="N", help="replies per prompt (default 1, at most 64)")
-    sample.add_argument("--temperature", type=float, default=1.0, metavar="T", help="default 1.0")
-    sample.add_argument("--max-tokens", type=int, metavar="K", help="tokens per reply (default and limit: the task's)")
+    sample.add_argument("--temperature", type=float, metavar="T", help="default 1.0; of a teacher: its own")
+    most = "tokens per reply (default and limit: the task's; of a teacher: 4096, and what its owner allows)"
+    sample.add_argument("--max-tokens", type=int, metavar="K", help=most)
     wait = verbs.add_parser("wait", parents=[common, waits], help="wait for a job")
     wait.add_argument("job", type=job, metavar="JOB")
     wait.set_defaults(timeout=540.0)

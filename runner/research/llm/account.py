@@ -22,6 +22,7 @@ from runner.research.llm.protocol import ROW, Api, Begun, Door, Ended, Price, Ro
 
 SEEN_EVERY = 2000  # generated tokens between two rows of a streaming reply
 MINIMUM = 16  # no API takes a smaller limit on a reply
+ENOUGH = 4096  # a reply is not cut below this for what others may use: its call waits for them
 
 
 def cost(tokens: Tokens, price: Price) -> float | None:
@@ -172,8 +173,9 @@ class Call:
 
 
 class Account:
-    """What one role has used and may still use. A call reserves the most it can cost, so that many at once overshoot
-    no more than one; one that does not fit beside the others waits for them."""
+    """What one role has used and may still use. A call reserves the most it can cost, so that many at once, of all
+    roles together, overshoot no more than one. What is reserved is not spent: a call that does not fit beside the
+    others waits for them; only what is spent refuses one."""
 
     def __init__(self, door: Door, book: Book, before: Totals | None, told: Callable[[Totals], None]) -> None:
         self._door = door
@@ -190,8 +192,8 @@ class Account:
         async with self._changed:
             while True:
                 self._check()
-                fits = self._fit(estimate, asked)
-                if len(self._open) < self._door.limits.streams and (fits is None or fits >= MINIMUM or not self._open):
+                fits = self._fit(estimate, asked, beside=True)
+                if len(self._open) < self._door.limits.streams and self._goes(fits, estimate, asked):
                     break
                 await self._changed.wait()
             limit = None if fits is None else max(MINIMUM, fits)
@@ -214,9 +216,10 @@ class Account:
         self._told(self.totals)
 
     async def freed(self) -> None:
-        """Wake those who wait for room, after an end."""
-        async with self._changed:
-            self._changed.notify_all()
+        """Wake those who wait for room, of every role, after an end; the others first, so that none keeps it all."""
+        for account in (*self.peers, self):
+            async with account._changed:
+                account._changed.notify_all()
 
     def seen(self, call: Call, tokens: Tokens) -> None:
         """What a streaming call would be charged now."""
@@ -231,9 +234,9 @@ class Account:
         """The most that its open calls can still cost."""
         return sum(one.reserved_money for one in self._open.values())
 
-    def _others(self) -> float:
-        """Money that is spent, or may be, outside this role."""
-        return self.elsewhere + sum((peer.totals.money or 0.0) + peer.reserved() for peer in self.peers)
+    def _spent(self) -> float:
+        """The money that is gone, of all roles and elsewhere."""
+        return (self.totals.money or 0.0) + self.elsewhere + sum(peer.totals.money or 0.0 for peer in self.peers)
 
     def _check(self) -> None:
         limits, used = self._door.limits, self.totals
@@ -241,21 +244,32 @@ class Account:
             raise Refused(429, f"a run makes at most {limits.calls} calls")
         if limits.tokens is not None and used.tokens.output >= limits.tokens:
             raise Refused(429, f"the token budget of this run is used up ({used.tokens.output} of {limits.tokens})")
-        money = (used.money or 0.0) + self._others()
+        money = self._spent()
         if limits.money is not None and money >= limits.money:
             raise Refused(429, f"the money budget of this run is used up ({money:.2f} of {limits.money:.2f})")
 
-    def _fit(self, estimate: int, asked: int | None) -> int | None:
-        """The longest reply that fits beside what is open; None where no limit holds."""
+    def _goes(self, fits: int | None, estimate: int, asked: int | None) -> bool:
+        """Whether a call may go whose reply ``fits`` beside what is open: as long as alone, or long enough."""
+        if fits is None or fits >= ENOUGH or not self._beside():
+            return True
+        alone = self._fit(estimate, asked, beside=False)
+        return fits >= max(MINIMUM, alone or 0)
+
+    def _beside(self) -> bool:
+        """Is anything open that could leave more room by its end?"""
+        return bool(self._open) or (self._door.limits.money is not None and any(peer.reserved() for peer in self.peers))
+
+    def _fit(self, estimate: int, asked: int | None, *, beside: bool) -> int | None:
+        """The longest reply that fits, ``beside`` what is open or as if nothing were; None where no limit holds."""
         limits, price = self._door.limits, self._door.price
         wanted = min(asked or limits.max_output, limits.max_output)
         if limits.tokens is None and limits.money is None:
             return asked
         if limits.tokens is not None:
-            reserved = sum(call.reserved_tokens for call in self._open.values())
+            reserved = sum(call.reserved_tokens for call in self._open.values()) if beside else 0
             wanted = min(wanted, limits.tokens - self.totals.tokens.output - reserved)
         if limits.money is not None and price.output:
-            used = (self.totals.money or 0.0) + self._others() + self.reserved()
-            left = limits.money - used - (cost(Tokens(input=estimate), price) or 0.0)
+            held = sum(account.reserved() for account in (self, *self.peers)) if beside else 0.0
+            left = limits.money - self._spent() - held - (cost(Tokens(input=estimate), price) or 0.0)
             wanted = min(wanted, int(left * 1e6 / price.output))
         return wanted

@@ -40,6 +40,7 @@ class LlmGateway:
         self._process: Process | None = None
         self._living: asyncio.Task[None] | None = None
         self._closing = False
+        self._elsewhere = 0.0
 
     async def start(self) -> None:
         """Spawn it; its sockets are there when this returns. Raises ConfigError for a key that is not there."""
@@ -52,7 +53,8 @@ class LlmGateway:
         return self._process.pid
 
     def elsewhere(self, money: float) -> None:
-        """Tell it what the run spent elsewhere; it counts towards the limit on money."""
+        """Tell it, and those that are started after it, what the run spent elsewhere: it counts towards the limit."""
+        self._elsewhere = money
         process = self._process
         if process is not None and process.returncode is None and process.stdin is not None:
             process.stdin.write(Elsewhere(money=money).model_dump_json().encode() + b"\n")
@@ -90,7 +92,8 @@ class LlmGateway:
             )  # fmt: skip
         self._process = process
         assert process.stdin is not None
-        process.stdin.write(Setup(doors=self._doors, log=str(self._rows)).model_dump_json().encode() + b"\n")
+        setup = Setup(doors=self._doors, log=str(self._rows), elsewhere=self._elsewhere)
+        process.stdin.write(setup.model_dump_json().encode() + b"\n")
         while True:
             match await self._next(process):
                 case Ready():

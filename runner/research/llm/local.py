@@ -17,23 +17,26 @@ from aiohttp import web
 from grader.engines.base import Completed, Completion, EngineError, RequestRefused
 from grader.engines.transformers import OnNotice, TransformersEngine
 from grader.protocol import EngineConfig, ModelRef
+from runner.research.memory import Share
 
 REPLY_TOKENS = 512
 _TEMPERATURE = 0.7  # a model that always takes the likeliest word repeats its last command for ever
-_BATCH = 8
 _ROLES = {"system": "system", "developer": "system", "user": "user", "tool": "user", "assistant": "assistant"}
 
 
 @asynccontextmanager
 async def served(
-    base_dir: Path, model_env: Path, runtime: Path, log: Path, *, seed: int, on_notice: OnNotice
+    base_dir: Path, model_env: Path, runtime: Path, log: Path, *, share: Share, seed: int, on_notice: OnNotice
 ) -> AsyncIterator[Path]:
     """The model in ``base_dir``, served around the block on the socket that is yielded; ``runtime`` is a private
-    folder with a short path. Raises EngineError where it cannot be loaded."""
+    folder with a short path, ``share`` what its engine may hold. Raises EngineError where it cannot be loaded."""
     nothing = runtime / "none"
     nothing.mkdir(exist_ok=True)
-    config = EngineConfig(device="cpu", dtype="bfloat16", wave=_BATCH)
-    engine = TransformersEngine(config, model_env, base_dir, nothing, runtime, log, on_notice=on_notice, rounds=False)
+    config = EngineConfig(device="cpu", dtype="bfloat16", wave=share.batch)
+    engine = TransformersEngine(
+        config, model_env, base_dir, nothing, runtime, log, on_notice=on_notice, memory=share.memory, rounds=False,
+        more_memory="a smaller local model, or more machine",
+    )  # fmt: skip
     app = web.Application(client_max_size=64 << 20)
     app.router.add_post("/v1/chat/completions", _Chat(engine, seed).answer)
     front = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)

@@ -69,18 +69,17 @@ async def serve(setup: Setup, lines: asyncio.StreamReader) -> None:
     before = totals(Path(setup.log))
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(book.close)
-        accounts = []
-        for door in setup.doors:
-            account = Account(door, book, before.get(door.role), say)
+        accounts = [Account(door, book, before.get(door.role), say) for door in setup.doors]
+        for account in accounts:  # before a door opens: a client may be there already
+            account.peers = tuple(other for other in accounts if other is not account)
+            account.elsewhere = setup.elsewhere
+        for door, account in zip(setup.doors, accounts, strict=True):
             client = Client(door.upstream)
             stack.push_async_callback(client.close)
             server = DoorServer(door, client, account, say)
             await server.start()
             stack.push_async_callback(server.close)
-            accounts.append(account)
             say(account.totals)
-        for account in accounts:
-            account.peers = tuple(other for other in accounts if other is not account)
         say(Ready())
         while line := await lines.readline():
             spent = Elsewhere.model_validate_json(line).money

@@ -86,11 +86,12 @@ class Door(Frozen):
 
 
 class Setup(Frozen):
-    """The first line to the gateway. ``log`` is llm.jsonl."""
+    """The first line to the gateway. ``log`` is llm.jsonl, ``elsewhere`` as in :class:`Elsewhere`, so far."""
 
     kind: Literal["setup"] = "setup"
     doors: tuple[Door, ...]
     log: str
+    elsewhere: float = 0.0
 
 
 class Elsewhere(Frozen):

@@ -186,6 +186,16 @@ async def test_money_counts_what_was_spent_elsewhere(gateway: Any, standin: Stan
     assert kit.heard[-1].money == pytest.approx(sum((60 * 3 + 40 * 0.3 + t.output * 15) / 1e6 for t in standin.turns))
 
 
+async def test_a_gateway_that_is_started_again_knows_what_was_spent_elsewhere(gateway: Any, standin: StandIn) -> None:
+    kit: Kit = await gateway("openai", limits=Limits(money=1.0))
+    kit.gateway.elsewhere(2.0)
+    told = len(kit.heard)
+    os.kill(kit.gateway.pid, signal.SIGKILL)
+    await kit.until(lambda: len(kit.heard) > told)
+    status, body = await kit.ask("chat")
+    assert status == 429 and b"(2.00 of 1.00)" in body and standin.sent == []
+
+
 async def test_an_unknown_price_is_unknown(gateway: Any) -> None:
     kit: Kit = await gateway("openai", price=Price(input=1.0))
     await kit.ask("chat")

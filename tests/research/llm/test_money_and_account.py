@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grader.request import Refused
 from runner.record.events import BudgetLimits, LlmUse
 from runner.research.budget import Budget
-from runner.research.llm.account import Book, cost, totals
+from runner.research.llm.account import Account, Book, Call, cost, totals
 from runner.research.llm.meter import BYTES_A_TOKEN, Events, Meter, each
-from runner.research.llm.protocol import Price, Tokens
+from runner.research.llm.protocol import Door, Limits, Price, Role, Tokens, Upstream
 
 PRICE = Price(input=2.0, cached=0.5, cache_write=2.5, output=10.0)
 
@@ -60,6 +62,69 @@ def test_a_torn_file_is_gone_on_with_and_what_was_open_is_charged_once(tmp_path:
     told = totals(path)["researcher"]
     assert (told.calls, told.estimated) == (4, 1) and told.tokens == Tokens(input=190, output=47)
     assert told.money == pytest.approx(1.0 + (100 * 2 + 40 * 10) / 1e6)
+
+
+def two_roles(folder: Path, money: float) -> tuple[Account, Account]:
+    """A researcher's and a teacher's account under one limit on money."""
+    book, upstream = Book(folder / "llm.jsonl"), Upstream(style="openai", base_url="http://127.0.0.1:1")
+    roles: tuple[Role, Role] = ("researcher", "teacher")
+    doors = [
+        Door(role=role, socket="", models=("m",), upstream=upstream, price=PRICE, limits=Limits(money=money))
+        for role in roles
+    ]
+    researcher, teacher = (Account(door, book, None, lambda _told: None) for door in doors)
+    researcher.peers, teacher.peers = (teacher,), (researcher,)
+    return researcher, teacher
+
+
+async def waits(call: asyncio.Task[Call]) -> bool:
+    """Whether ``call`` is held back: everything else that could happen has."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+    return not call.done()
+
+
+@pytest.mark.parametrize("teacher_first", [False, True])
+async def test_what_another_role_may_still_spend_is_not_spent(tmp_path: Path, teacher_first: bool) -> None:
+    """Two calls that each want all the money: the second is neither refused nor cut to nothing, it waits."""
+    first, second = two_roles(tmp_path, money=0.1)[:: -1 if teacher_first else 1]
+    held = await first.begin("chat", "m", 100, None)
+    assert held.max_output == 9980, "all that 0.1 buys beside 100 tokens of input"
+    waiting = asyncio.create_task(second.begin("chat", "m", 100, 5000))
+    assert await waits(waiting)
+    first.end(held, "ok", Tokens(input=100, output=500), estimated=False)
+    await first.freed()
+    call = await asyncio.wait_for(waiting, 30)
+    assert call.max_output == 5000
+    second.end(call, "ok", Tokens(output=9500), estimated=False)
+    await second.freed()
+    with pytest.raises(Refused, match=r"used up \(0\.10 of 0\.10\)"):
+        await first.begin("chat", "m", 100, None)
+
+
+async def test_calls_of_two_roles_go_beside_each_other_where_both_have_enough(tmp_path: Path) -> None:
+    researcher, teacher = two_roles(tmp_path, money=0.1)
+    calls = [await teacher.begin("chat", "m", 0, 4096)]
+    calls += [await researcher.begin("chat", "m", 0, 64_000)]
+    assert [call.max_output for call in calls] == [4096, 5904], "cut, but to no less than is of use"
+    waiting = asyncio.create_task(teacher.begin("chat", "m", 0, 16))
+    assert await waits(waiting), "nothing at all is left beside the two"
+    researcher.end(calls[1], "cut", Tokens(), estimated=True)
+    await researcher.freed()
+    assert (await asyncio.wait_for(waiting, 30)).max_output == 16
+
+
+async def test_the_last_of_the_money_is_for_one_call_of_all_roles(tmp_path: Path) -> None:
+    """What is left buys less than any API takes as a limit: one call overshoots, the other waits and is refused."""
+    researcher, teacher = two_roles(tmp_path, money=0.0001)
+    last = await teacher.begin("chat", "m", 100, None)
+    assert last.max_output == 16
+    waiting = asyncio.create_task(researcher.begin("chat", "m", 100, None))
+    assert await waits(waiting)
+    teacher.end(last, "ok", Tokens(input=100, output=16), estimated=False)
+    await teacher.freed()
+    with pytest.raises(Refused, match="money budget"):
+        await asyncio.wait_for(waiting, 30)
 
 
 def cut_up(whole: bytes, cuts: list[int]) -> list[bytes]:

@@ -25,6 +25,7 @@ from runner.research.agents.install import installed
 from runner.research.agents.mini_swe import MiniSweAgent
 from runner.research.llm.local import served
 from runner.research.llm.protocol import Limits
+from runner.research.memory import Share
 
 STYLES = {"claude-code": "anthropic", "codex": "openai"}
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -98,7 +99,8 @@ async def test_mini_swe_agent_on_the_programs_own_engine_goes_round_and_ends(
     except ConfigError as error:
         pytest.skip(str(error))
     phase = await phases(budget=BudgetLimits(wall_s=560.0), agent_resumes=0)
-    async with served(places.model_dir("tiny"), env, short, short / "log", seed=1, on_notice=print) as socket:
+    tiny, share = places.model_dir("tiny"), Share(4 << 30, 8)
+    async with served(tiny, env, short, short / "log", share=share, seed=1, on_notice=print) as socket:
         one = await Live.start(phase, standin, "openai", socket=str(socket))
         end = await one.run(made)
         await one.gateway.close()
