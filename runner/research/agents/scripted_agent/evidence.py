@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import arithmetic
 
-FEEDBACK = Path("/feedback")
+FEEDBACK = Path(os.environ.get("VIBE_FEEDBACK", "/feedback"))
 MOSTLY = 0.4
 WRONG_CALLS = 0.2
 HIGH_LOSS = 0.5  # nats a token: a format that was learned costs less

@@ -23,6 +23,10 @@ class Refused(Exception):
     """``vibe`` said no, or the job failed; the text says why."""
 
 
+class Unanswered(Refused):
+    """The desk was gone before it answered: nothing is known, and the same question may be asked again."""
+
+
 def say(text: str, tool: str = "") -> None:
     """One line of the transcript."""
     print(json.dumps({"say": text, "tool": tool}), flush=True)
@@ -144,6 +148,8 @@ def vibe(*words: str) -> dict[str, object]:
     code, result, why = _called(*words)
     while code == GOES_ON and "job" in result:
         code, result, why = _called("wait", str(result["job"]))
+    if code == 1 and result.get("type") != "answer":
+        raise Unanswered(why or f"vibe {words[0]} was not answered")
     if code != 0:
         raise Refused(str(result.get("text") or why or f"vibe {words[0]} ended with {code}"))
     return result

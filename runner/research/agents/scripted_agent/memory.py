@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lab import Refused
+from lab import Refused, Unanswered
 
 
 class Memory:
@@ -27,6 +27,10 @@ class Memory:
     def __len__(self) -> int:
         return len(self.known)
 
+    def knows(self, question: Sequence[object]) -> bool:
+        """Whether ``question`` was answered before."""
+        return json.dumps(question, sort_keys=True) in self.known
+
     def once(self, question: Sequence[object], ask: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], float]:
         """The answer to ``question`` and the seconds it took, asked now or before. Raises Refused, then as now."""
         key = json.dumps(question, sort_keys=True)
@@ -42,6 +46,8 @@ class Memory:
         row: dict[str, Any] = {"asked": key}
         try:
             row["answer"] = ask()
+        except Unanswered:
+            raise
         except Refused as error:
             row["refused"] = str(error)
         row["seconds"] = time.monotonic() - began

@@ -19,7 +19,7 @@ import stats
 from clock import Clock
 from design import LARGE_BYTES, Design, Move, changed, menu_for, merging, permitted, practising, sized, trained
 from evidence import FEEDBACK, HIGH_LOSS, WRONG_CALLS, diverged, faults, losses
-from lab import Lab, Refused, say, vibe
+from lab import Lab, Refused, Unanswered, say, vibe
 from memory import Memory
 
 NOISE_P = 0.05
@@ -118,7 +118,7 @@ class Search:
         for moves in self.candidates():
             if names(moves) in self.standing.tried or self.apply(moves) == self.best.design:
                 continue
-            if self.clock.fits(self.cost(moves)):
+            if self.memory.knows(self.ended(moves)) or self.clock.fits(self.cost(moves)):
                 return moves
         return None
 
@@ -164,7 +164,21 @@ class Search:
     def cost(self, moves: Moves) -> float:
         """Seconds that trying ``moves`` will take, from what earlier jobs took."""
         design = self.apply(moves)
-        return (0.0 if self.known_model(design) else self.clock.train_s(design)) + self.clock.validate_s
+        known = self.known_model(design) or self.memory.knows(self.training(self.bounded(design)))
+        return (0.0 if known else self.clock.train_s(design)) + self.clock.validate_s
+
+    def bounded(self, design: Design) -> Design:
+        """The design with the size that a training of it has now."""
+        return design if design.merge else sized(design, self.clock.examples(design), self.lab.batch)
+
+    def training(self, design: Design) -> list[object]:
+        """How a training is remembered."""
+        return ["train", asdict(design)]
+
+    def ended(self, moves: Moves) -> list[object]:
+        """How an attempt that came to its end is remembered: an agent that is started again goes through it at once,
+        however little time is left."""
+        return ["ended", self.best.candidate, sorted(names(moves))]
 
     def known_model(self, design: Design) -> tuple[str, Design] | None:
         """A model of this design's data and trainer, and the design it was trained for; None before a training."""
@@ -175,10 +189,12 @@ class Search:
     def attempt(self, moves: Moves) -> None:
         """Try one set of moves and learn from it. A refusal or a failed job counts as harm."""
         self.standing.tried.add(names(moves))
-        why = "; and ".join(move.why for move in moves)
+        why, ended = "; and ".join(move.why for move in moves), self.ended(moves)
         say(f"try {' + '.join(sorted(names(moves)))}: {why}")
         try:
             node = self.evaluate(self.apply(moves), why)
+        except Unanswered:
+            raise  # the desk is gone, which says nothing about the moves
         except Refused as error:
             say(f"dropped: {error}")
             self.standing.harmful.add(moves[-1].name)
@@ -186,6 +202,7 @@ class Search:
             return
         self.nodes.append(node)
         self.learn(moves, node)
+        self.memory.once(ended, dict)
 
     def evaluate(self, design: Design, why: str) -> Node:
         """Write the files, train where needed, validate. Raises Refused."""
@@ -200,12 +217,11 @@ class Search:
 
     def train(self, design: Design, why: str) -> tuple[str, Design]:
         """A new model, and the design with the size it was trained for. Raises Refused, also for one that diverged."""
-        examples = self.clock.examples(design)
-        design = design if design.merge else sized(design, examples, self.lab.batch)
+        examples, design = self.clock.examples(design), self.bounded(design)
         self.lab.write(design)
         named = ",".join(design.merge) or design.after
         parents = ("--from", named) if named else ()
-        answer, seconds = self.memory.once(["train", asdict(design)], lambda: vibe("train", *parents, "-m", why))
+        answer, seconds = self.memory.once(self.training(design), lambda: vibe("train", *parents, "-m", why))
         if not design.merge:
             self.clock.trained(examples, design.passes, seconds)
         model = str(answer["model"])
@@ -242,12 +258,18 @@ class Search:
             return False
         taken = {name for move in moves for name, _ in move.change}
         wanted = [move for move in self.mending(node) if not taken & {name for name, _ in move.change}]
-        if wanted and self.clock.short(node.design):
+        bundle = together(moves, wanted)
+        if bundle != moves and self.short(node):
             say("few trainings fit into the time that is left: what belongs together is tried together")
-            self.standing.leads.append([together(moves, wanted)])
+            self.standing.leads.append([bundle])
         elif wanted and len(moves) < LONGEST_LEAD:
             self.standing.leads.append([(*moves, move) for move in wanted])
         return bool(wanted)
+
+    def short(self, node: Node) -> bool:
+        """Whether few trainings fit into the time that is left, as it was when ``node`` was new."""
+        answer, _ = self.memory.once(["short", node.candidate], lambda: {"short": self.clock.short(node.design)})
+        return bool(answer["short"])
 
     def learned_no_more(self, moves: Moves, node: Node) -> bool:
         """The last move was meant to train harder, and the loss is hardly lower than without it: it is dropped."""
