@@ -67,14 +67,14 @@ def desk(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def search_with(tmp_path, left):
+def search_with(tmp_path, left, budget=600.0):
     """A search of the agent's own, with its memory, that is told ``left`` seconds."""
     import clock
     import lab
     import memory
     import search
 
-    return search.Search(lab.Lab(root=tmp_path), clock.Clock(600.0, left), memory.Memory(tmp_path / "memory"), seed=1)
+    return search.Search(lab.Lab(root=tmp_path), clock.Clock(budget, left), memory.Memory(tmp_path / "memory"), seed=1)
 
 
 def test_an_agent_that_is_started_again_late_still_knows_its_best(desk, tmp_path):
@@ -98,6 +98,24 @@ def test_an_agent_that_is_started_again_late_still_knows_its_best(desk, tmp_path
     assert search_with(tmp_path, lambda: 4.0).run().candidate == f"c{GOOD:02}"
     asked = (tmp_path / "asked").read_text().split()
     assert asked.count("validate") == GOOD, "nothing was asked twice, and nothing that does not fit"
+
+
+@pytest.mark.parametrize("writable", [("harness",), ("data",), ("trainer",), ("data", "trainer", "harness")])
+def test_a_short_budget_begins_with_what_belongs_together(desk, tmp_path, writable):
+    import search
+
+    desk(last=1000)
+    for name in {"data", "trainer", "harness"} - set(writable):
+        (tmp_path / name).chmod(0o555)
+    ends = tmp_path / "feedback" / "c00" / "trajectories"
+    ends.mkdir()
+    (ends / "a.jsonl").write_text('{"kind": "end", "reply": "2+2 = 5\\\\boxed{5}", "reason": "wrong"}\n')
+    first = search_with(tmp_path, lambda: 90.0, budget=90.0).propose()
+    long = search_with(tmp_path, lambda: 900.0, budget=900.0).propose()
+    together = {"data": {"calculator-data"}, "trainer": {"full-tuning", "higher-rate"}}
+    expected = set().union(*(together.get(part, set()) for part in writable)) or {"calculator-tool"}
+    assert search.names(first) == expected
+    assert len(long) == 1, "with time enough, move by move"
 
 
 def test_moves_that_do_not_go_together_are_tried_one_by_one(desk, tmp_path):

@@ -12,6 +12,7 @@ SIZES = (320, 640, 1280)
 SHARE = 0.025
 FEW = 6
 RESERVE_S = 5.0
+HURRIED_S = 150.0
 
 
 class Clock:
@@ -23,6 +24,11 @@ class Clock:
         self.budget = budget
         self.rate = 0.0  # examples a second, each pass over one counted, the start of a training included
         self.validate_s = 0.0
+
+    @property
+    def hurried(self) -> bool:
+        """True for a budget that allows few trainings, whatever they take: each starts a trainer."""
+        return self.budget < HURRIED_S
 
     def fits(self, cost: float) -> bool:
         """True when a job of ``cost`` seconds would end in time, with a margin for what varies."""

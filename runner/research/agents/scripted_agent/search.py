@@ -5,7 +5,8 @@ need another one. Evidence says which (``leads``): a loss that stayed high asks 
 data, calculator calls with wrong values ask for a tool, replies without a box ask for cleaner rows. Such leads are
 followed before anything else, the newest first, then the cheapest; where there are none, two good models are averaged,
 the best model is trained on with new rows, and then pairs and triples of the moves within noise are tried. A large
-base allows few trainings: what answers the faults of the initial system is then tried at once, not move by move.
+base or a short budget allows few trainings: what answers the faults of the initial system is then tried at once, not
+move by move.
 """
 
 from __future__ import annotations
@@ -89,9 +90,10 @@ class Search:
         self.nodes = [self.best]
         self.since_best = 0
         self.improved = False
-        if lab.base_bytes > LARGE_BYTES:
+        if lab.base_bytes > LARGE_BYTES or clock.hurried:
             fitting = [m for m in self.menu if m.component == "trainer" or m.mends in self.wanted]
-            self.standing.leads.append([together((), [m for m in fitting if m.component != "harness"])])
+            bundle = together((), [m for m in fitting if m.component != "harness"])
+            self.standing.leads += [[bundle]] if bundle else []
 
     def run(self) -> Node:
         """Search until the time, the ideas or the patience run out; returns the best node."""
