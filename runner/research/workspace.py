@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from isolation.files import write_atomic
 from isolation.intake import Manifest
 from isolation.problem import BenchError
 from runner.config import RunConfig
-from runner.record.events import Integrity
+from runner.record.events import Integrity, Warned
 from runner.research.lab import Lab
 from runner.research.sandbox import capture, meter_spec, sweeper_spec
 from tasks.spec import COMPONENTS, LETTERS, Component
@@ -62,10 +63,19 @@ async def snapshot_initial(lab: Lab) -> None:
 
 
 async def materialised(lab: Lab, snapshot_id: str) -> Path:
-    """The tree of a snapshot, laid out once under snapshots/, for mounting read-only."""
-    folder = lab.rundir.snapshot(snapshot_id)
-    if not folder.is_dir():
-        await asyncio.to_thread(intake.materialise, lab.rundir.store, snapshot_id, folder)
+    """The tree of a snapshot, laid out once under snapshots/, for mounting read-only.
+
+    One from before this process is compared with its manifest first, and made anew where it differs: a machine that
+    lost its power leaves names without their contents, and the hidden test must not grade those.
+    """
+    folder, store = lab.rundir.snapshot(snapshot_id), lab.rundir.store
+    if snapshot_id not in lab.laid_out:
+        if folder.is_dir() and not await asyncio.to_thread(intake.holds, store, snapshot_id, folder):
+            lab.journal.append(Warned(what="a snapshot's tree was damaged and is made anew", where=snapshot_id))
+            await asyncio.to_thread(shutil.rmtree, folder)
+        if not folder.is_dir():
+            await asyncio.to_thread(intake.materialise, store, snapshot_id, folder)
+        lab.laid_out.add(snapshot_id)
     return folder
 
 
