@@ -32,8 +32,13 @@ class WorkspaceError(BenchError):
 
 
 def prepare(lab: Lab, lay_out: Callable[[Path], None]) -> None:
-    """Make the run's folders and let the task write D0, T0 and H0 into the empty workspace (not on a resume)."""
+    """Make the run's folders and let the task write D0, T0 and H0 into the empty workspace (not on a resume).
+
+    What a killed runner was copying into the store, or out of it, goes: nothing else would ever remove it.
+    """
     workspace = lab.rundir.workspace
+    for left in (*lab.rundir.store.glob("staging-*"), *lab.rundir.snapshots.glob(".*")):
+        shutil.rmtree(left, ignore_errors=True)
     (lab.rundir.model("m00") / "weights").mkdir(parents=True, exist_ok=True)
     lab.scratch.mkdir(exist_ok=True)
     lab.runtime.mkdir(mode=0o700, parents=True, exist_ok=True)

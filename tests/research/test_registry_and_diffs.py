@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from runner.record.journal import Journal
 from runner.research.candidate import Registry
 from runner.research.train import parse_metric
-from runner.research.workspace import materialised
+from runner.research.workspace import materialised, prepare
 
 SCRIPT = """
 open("/lab/harness/solves", "w").write("9")
@@ -81,6 +81,19 @@ async def test_what_a_crash_left_half_made_does_not_stop_the_next_training(phase
     await phase.agent('keep(train=ask("train"))')
     assert phase.facts["train"]["model"] == "m01"
     assert not list(phase.lab.scratch.iterdir())
+
+
+async def test_a_copy_that_a_crash_cut_short_does_not_stay_on_the_disk(phases: Any) -> None:
+    phase = await phases()
+    store, snapshots = phase.lab.rundir.store, phase.lab.rundir.snapshots
+    kept = {*store.rglob("*"), *snapshots.rglob("*")}
+    (store / "staging-x1" / "out").mkdir(parents=True)
+    (store / "staging-x1" / "out" / "0").write_bytes(bytes(1000))
+    (snapshots / ".0123456789abcdef.x2" / "deep").mkdir(parents=True)
+    workspace = sorted(phase.lab.rundir.workspace.rglob("*"))
+    prepare(phase.lab, lambda _folder: pytest.fail("laid out twice"))
+    assert {*store.rglob("*"), *snapshots.rglob("*")} == kept
+    assert sorted(phase.lab.rundir.workspace.rglob("*")) == workspace
 
 
 async def test_diffs_say_what_moved(phases: Any) -> None:
