@@ -23,6 +23,7 @@ from runner.record.events import (
     Verb,
     Warned,
 )
+from runner.record.journal import JournalError
 from runner.research.budget import Label
 from runner.research.candidate import INITIAL
 from runner.research.lab import Lab
@@ -153,7 +154,23 @@ class Jobs:
     async def _live(
         self, job: Job, prepare: Callable[[Job], Awaitable[None]], execute: Callable[[Job], Awaitable[Answer]]
     ) -> None:
-        """A job's whole life; whatever happens it ends with an answer and an event."""
+        """A job's whole life; whatever happens it ends with an answer and an event, or the run ends with it."""
+        try:
+            await self._lived(job, prepare, execute)
+        except Exception as error:
+            self.crash = error
+            self._on_crash()
+        finally:
+            job.state, job.after = "done", None
+            job.answer = job.answer or {"ok": False, "text": f"{job.id} failed inside the runner. Try it once more"}
+            job.done.set()
+            self.relabel()
+
+    async def _lived(
+        self, job: Job, prepare: Callable[[Job], Awaitable[None]], execute: Callable[[Job], Awaitable[Answer]]
+    ) -> None:
+        """Prepare, wait, run; what the agent or the machine did wrong is an answer. Raises JournalError: a record that
+        lacks an event is none, however soon there is room on the disk again."""
         started = False
         try:
             await prepare(job)
@@ -172,19 +189,13 @@ class Jobs:
             job.answer = {"ok": False, "text": f"{job.id} was {job.stop}" + (f": {self._ended}" if self._ended else "")}
             if not started:
                 self._never_started(job, job.stop, "")
+        except JournalError:
+            raise
         except BenchError as error:
             job.answer = {"ok": False, "text": f"{job.id} failed: {error}. Try it once more"}
             self._lab.journal.append(Warned(what=f"{job.verb} failed: {error}", where=job.id))
             if not started:
                 self._never_started(job, "failed", str(error))
-        except Exception as error:
-            self.crash = error
-            self._on_crash()
-        finally:
-            job.state, job.after = "done", None
-            job.answer = job.answer or {"ok": False, "text": f"{job.id} failed inside the runner. Try it once more"}
-            job.done.set()
-            self.relabel()
 
     def _never_started(self, job: Job, status: JobStatus, error: str) -> None:
         """The end of a job that was queued and never got its turn. Its validation had no candidate yet: it is booked

@@ -6,17 +6,19 @@ import asyncio
 import gc
 import json
 import os
+import resource
 import socket
 import weakref
 from typing import Any
 
 import pytest
 
+from runner.record.journal import JournalError
 from runner.research import jobs, verbs
 from runner.research.answers import encode
 from runner.research.desk import MAX_CLIENTS, Desk
 from runner.research.jobs import Job
-from runner.research.verbs import Sample
+from runner.research.verbs import Sample, Validate
 
 
 async def test_malformed_requests_are_refused_and_noted_without_flooding_the_journal(phases: Any) -> None:
@@ -147,6 +149,27 @@ keep(jobs=[one["ok"] for one in validated], told=validated[-1]["text"], history=
     assert len(phase.kinds("selected")) == 4 and phase.desk.selected == "c01"
     assert [one["candidate"] for one in facts["history"]["candidates"]] == ["c01", "c02"]
     assert facts["history"]["left_out"] == 1 and "1 older" in facts["history"]["text"]
+
+
+async def test_a_job_whose_end_cannot_be_recorded_ends_the_run(phases: Any) -> None:
+    """A disk that is full for a moment, and an agent can make it so, would leave a record without that end."""
+    phase = await phases()
+    phase.grader.open.clear()
+    (phase.lab.rundir.workspace / "harness" / "solves").write_text("6")
+    job = phase.desk._verbs.validate(Validate(verb="validate"))
+    await phase.grader.running.wait()
+    assert job.task is not None
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (phase.lab.journal.path.stat().st_size, hard))
+    try:
+        phase.grader.open.set()
+        await asyncio.wait({job.task})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert phase.desk.finished.is_set() and job.state == "done"
+    with pytest.raises(JournalError):
+        await phase.desk.close()
+    phase.desk.jobs.crash = None  # the fixture closes it once more
 
 
 async def test_a_killed_client_does_not_end_its_job(phases: Any) -> None:
