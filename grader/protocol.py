@@ -137,10 +137,16 @@ class GraderSetup(Frozen):
 
 
 class ModelRef(Frozen):
-    """A gated model below ``models_dir``: its id and whether it is the base, an adapter on it, or full weights."""
+    """A gated model below ``models_dir``: its id and whether it is the base, an adapter on it, or full weights.
+
+    ``sha256`` is what the gate said of it, ``base_sha256`` the digest of the base it stands on: an evaluation of
+    anything else is refused. Empty: not known, and not looked at.
+    """
 
     id: str
     format: Literal["base", "adapter", "full"]
+    sha256: str = ""
+    base_sha256: str = ""
 
 
 class Evaluate(Frozen):

@@ -143,14 +143,8 @@ def check(spec: SandboxSpec) -> list[Mount]:
     for mount in mounts:
         _check_target(mount)
         _check_source(mount)
-    targets = [mount.target for mount in mounts]
-    for target in targets:
-        if targets.count(target) > 1:
-            raise _unsafe("two mounts at one place", target)
-    for upper in mounts:
-        for lower in mounts:
-            if upper is not lower:
-                _check_pair(upper, lower)
+    _check_targets(mounts)
+    _check_sources(mounts)
     return mounts
 
 
@@ -211,15 +205,39 @@ def _check_source(mount: Mount) -> None:
         raise _unsafe("kernel files cannot be handed to a sandbox", real)
 
 
-def _check_pair(upper: Mount, lower: Mount) -> None:
-    """Refuses a mount below a writable one, by target or by source, and one below a read-only one that must be made."""
-    if _below(lower.target, upper.target):
-        if upper.writable:
-            raise _unsafe(f"a mount point below the writable {upper.target}", lower.target)
-        _check_mount_point(upper, lower)
-    real_upper, real_lower = os.path.realpath(upper.source), os.path.realpath(lower.source)
-    if upper.writable and (real_lower == real_upper or _below(real_lower, real_upper)):
-        raise _unsafe(f"its source lies inside that of the writable {upper.target}", lower.target)
+def _check_targets(mounts: list[Mount]) -> None:
+    """Refuses two mounts at one place, one below a writable one, and one below a read-only one that must be made.
+
+    Looks up the folders above each, and never pairs: a comparison with hundreds of evaluations has a mount for each.
+    """
+    placed: dict[str, Mount] = {}
+    for mount in mounts:
+        if placed.setdefault(mount.target, mount) is not mount:
+            raise _unsafe("two mounts at one place", mount.target)
+    for mount in mounts:
+        for upper in filter(None, map(placed.get, _above(mount.target))):
+            if upper.writable:
+                raise _unsafe(f"a mount point below the writable {upper.target}", mount.target)
+            _check_mount_point(upper, mount)
+
+
+def _check_sources(mounts: list[Mount]) -> None:
+    """Refuses a source that is, or lies inside, that of a writable mount."""
+    real = [os.path.realpath(mount.source) for mount in mounts]
+    written: dict[str, Mount] = {}
+    for mount, source in zip(mounts, real, strict=True):
+        if mount.writable and written.setdefault(source, mount) is not mount:
+            raise _unsafe(f"its source is that of the writable {written[source].target}", mount.target)
+    for mount, source in zip(mounts, real, strict=True):
+        for upper in filter(None, map(written.get, (source, *_above(source)))):
+            if upper is not mount:
+                raise _unsafe(f"its source lies inside that of the writable {upper.target}", mount.target)
+
+
+def _above(path: str) -> Iterator[str]:
+    """The folders above an absolute path, without the root."""
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 def _check_mount_point(upper: Mount, lower: Mount) -> None:

@@ -26,6 +26,12 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
     fsync_dir(path.parent)
 
 
+def write_all(handle: int, data: bytes) -> None:
+    """Writes all of ``data``, however little the kernel takes at once. Raises OSError with some of it written."""
+    while data:
+        data = data[os.write(handle, data) :]
+
+
 def fsync_tree(path: Path) -> None:
     """Makes everything below the folder ``path`` durable, and the names in it."""
     for folder, _, names in os.walk(path):

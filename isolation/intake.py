@@ -267,6 +267,27 @@ def load_manifest(store: Path, id: str) -> Manifest:
     return Manifest(id, files, int(body["bytes"]))
 
 
+def holds(store: Path, id: str, folder: Path) -> bool:
+    """Whether ``folder``, which :func:`materialise` made, still is the snapshot: its files and no others, every hash
+    checked. What a crash of the machine left need not be; nothing else may have written there."""
+    manifest = load_manifest(store, id)
+    here = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
+    if {path.relative_to(folder).as_posix() for path in here} != {entry.path for entry in manifest.files}:
+        return False
+    return all(_is_entry(folder / entry.path, entry) for entry in manifest.files)
+
+
+def _is_entry(path: Path, entry: FileEntry) -> bool:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    with os.fdopen(handle, "rb") as stream:
+        info = os.fstat(handle)
+        whole = stat.S_ISREG(info.st_mode) and info.st_size == entry.size
+        return whole and hashlib.file_digest(stream, "sha256").hexdigest() == entry.sha256
+
+
 def materialise(store: Path, id: str, dest: Path) -> None:
     """Copies a snapshot out into ``dest`` (missing or empty): files 0644, folders 0755, every hash checked.
 

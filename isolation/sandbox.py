@@ -222,17 +222,10 @@ async def _start(
     spec: SandboxSpec, streams: Sequence[int | IO[Any]], cgroup: Cgroup | None, line_limit: int
 ) -> Sandbox:
     """Spawns, then bounds and releases; on any failure nothing of it is left."""
-    with _descriptors() as fds:
-        plan = _prepare(spec, fds)
-        process = await asyncio.create_subprocess_exec(
-            *plan.argv, env={}, pass_fds=plan.passed, start_new_session=True, limit=line_limit,
-            stdin=streams[0], stdout=streams[1], stderr=streams[2],
-        )  # fmt: skip
-        for kept in (plan.status, plan.gate):
-            fds.remove(kept)
-        KEEPER.spawned(process.pid)
-        with contextlib.suppress(OSError):  # one that has ended says so in its status
-            os.write(plan.options_write, plan.options)
+    try:
+        plan, process = await _spawn(spec, streams, line_limit)
+    except OSError as error:  # no descriptor, no memory, no process to be had
+        raise SandboxError(f"the sandbox did not start: {error}", where=spec.profile) from error
     status, gate = _Status(plan.status), plan.gate
     try:
         starting = _release(spec, process, status, gate, cgroup)
@@ -247,6 +240,22 @@ async def _start(
     finally:
         KEEPER.stands(process.pid)
         os.close(gate)
+
+
+async def _spawn(spec: SandboxSpec, streams: Sequence[int | IO[Any]], line_limit: int) -> tuple[_Plan, Process]:
+    """bubblewrap with its options, known to the keeper; of its descriptors its status and its gate are left."""
+    with _descriptors() as fds:
+        plan = _prepare(spec, fds)
+        process = await asyncio.create_subprocess_exec(
+            *plan.argv, env={}, pass_fds=plan.passed, start_new_session=True, limit=line_limit,
+            stdin=streams[0], stdout=streams[1], stderr=streams[2],
+        )  # fmt: skip
+        KEEPER.spawned(process.pid)
+        with contextlib.suppress(OSError):  # one that has ended says so in its status
+            os.write(plan.options_write, plan.options)
+        for kept in (plan.status, plan.gate):
+            fds.remove(kept)
+    return plan, process
 
 
 def _check_place() -> None:

@@ -32,7 +32,7 @@ from runner.record.events import (
     RunFinished,
     Selected,
 )
-from runner.record.journal import Journal
+from runner.record.journal import Journal, JournalError
 from runner.record.rundir import RunDir
 from runner.report.publish import front_page, publish_or_less
 from runner.research import contamination, workspace
@@ -244,9 +244,10 @@ async def _ticking(run: Run, llm: models.Model | None) -> AsyncIterator[None]:
         while True:
             await asyncio.sleep(_TICK_S)
             run.budget.slept()
-            run.journal.append(run.budget.tick())
             if llm is not None:
                 llm.gateway.elsewhere(run.budget.accelerator_money())
+            with contextlib.suppress(JournalError):  # a full disk: the next event that matters ends the run
+                run.journal.append(run.budget.tick())
 
     ticking = asyncio.create_task(tick())
     try:

@@ -110,18 +110,9 @@ def _tick(state: RunState, said: ev.BudgetTick, mark: Mark) -> RunState:
 
 def _agent_started(state: RunState, said: ev.AgentStarted, mark: Mark) -> RunState:
     old = state.agent
-    agent = replace(
-        old,
-        name=said.agent,
-        version=said.version or old.version,
-        session=said.session or old.session,
-        starts=old.starts + 1,
-        running=True,
-        ended="",
-        over=False,
-        exit_code=None,
-    )
-    return replace(state, mark=mark, agent=agent)
+    version, session = said.version or old.version, said.session or old.session
+    agent = replace(old, name=said.agent, version=version, session=session, starts=old.starts + 1, running=True)
+    return replace(state, mark=mark, agent=replace(agent, ended="", over=False, exit_code=None))
 
 
 def _agent_turn(state: RunState, said: ev.AgentTurn, mark: Mark) -> RunState:

@@ -119,8 +119,10 @@ class Registry:
             self._highest[letter] = number - 1
 
     def ref(self, model: str) -> ModelRef:
-        """How the grader is told of a model."""
-        return ModelRef(id=model, format=self.models[model].format)
+        """How the grader is told of a model: by name, and by what it was when it was made."""
+        made, base = self.models[model], self.models[BASE]
+        sha256 = "" if made is base else made.sha256
+        return ModelRef(id=model, format=made.format, sha256=sha256, base_sha256=base.sha256)
 
     def newest_model(self) -> str:
         """The model made last; the base before any training."""

@@ -117,9 +117,14 @@ class Desk:
         try:
             with contextlib.suppress(ConnectionError, TimeoutError):
                 await self._converse(reader, writer)
+        except asyncio.CancelledError:
+            writer.transport.abort()
+            raise
         finally:
-            self._clients.discard(task)
-            writer.close()
+            try:
+                await _hang_up(writer)
+            finally:
+                self._clients.discard(task)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         lines = LineReader(reader, LINE_BYTES)
@@ -244,6 +249,18 @@ class Desk:
         )
 
 
+async def _hang_up(writer: asyncio.StreamWriter) -> None:
+    """Close, and see it closed: a client that does not read what it asked for would keep it, and a descriptor."""
+    try:
+        writer.close()
+        async with asyncio.timeout(_WRITE_S):
+            await writer.wait_closed()
+    except (ConnectionError, TimeoutError):
+        pass
+    finally:
+        writer.transport.abort()
+
+
 async def _object(lines: LineReader) -> dict[str, Any] | None:
     """The next line as a JSON object; None at the end of the stream."""
     try:
@@ -284,4 +301,7 @@ def prompt_row(row: Any, number: int) -> bytes:
 
 
 def _is_message(one: Any) -> bool:
-    return isinstance(one, dict) and one.get("role") in ROLES and isinstance(one.get("content"), str)
+    if not isinstance(one, dict):
+        return False
+    role, content = one.get("role"), one.get("content")
+    return isinstance(role, str) and role in ROLES and isinstance(content, str)

@@ -23,6 +23,7 @@ from runner.record.events import (
     Verb,
     Warned,
 )
+from runner.record.journal import JournalError
 from runner.research.budget import Label
 from runner.research.candidate import INITIAL
 from runner.research.lab import Lab
@@ -30,6 +31,7 @@ from runner.research.lease import Holder
 
 Answer = dict[str, Any]
 MAX_JOBS = 2
+MOST_JOBS = 10_000  # of a research phase: each is lines in the journal, and one that is cancelled at once costs nothing
 _HOLDERS: dict[Verb, Holder] = {"train": "training", "validate": "grading", "sample": "sampling"}
 _LABELS: dict[Verb, Label] = {"train": "train", "validate": "grade", "sample": "sample"}
 
@@ -45,12 +47,10 @@ class Refusal(Exception):
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One order of the agent. ``prepare`` runs at once (snapshots), ``execute`` when the job's turn has come."""
+    """One order of the agent. It is kept for `vibe wait`, but nothing of what the agent sent with it."""
 
     id: str
     verb: Verb
-    prepare: Callable[[], Awaitable[None]]
-    execute: Callable[[], Awaitable[Answer]]
     state: Literal["queued", "running", "done"] = "queued"
     note: str = ""
     after: Job | None = None
@@ -89,6 +89,8 @@ class Jobs:
         spent = self._lab.budget.exhausted()
         if self.closing or spent:
             raise Refusal(f"the research phase is over{spent and f' ({spent})'}: nothing new is started")
+        if len(self.by_id) >= MOST_JOBS:
+            raise Refusal(f"all {MOST_JOBS} jobs of this run are used: select a candidate and finish")
         if len(active := self.active) >= MAX_JOBS:
             first, second = active[0].id, active[1].id
             raise Refusal(f"{first} runs and {second} waits: only one may wait. Do `vibe wait {first}` first")
@@ -101,23 +103,17 @@ class Jobs:
         *,
         lease: bool = True,
     ) -> Job:
-        """Take an order; its job starts to prepare at once. Raises Refusal when there is no room.
+        """Take an order: ``prepare`` runs at once (snapshots), ``execute`` when its turn has come. Raises Refusal when
+        there is no room.
 
         ``lease`` False: it runs in its turn like any other, and leaves the accelerator alone.
         """
         self.check_room()
         active = self.active
-        job = Job(
-            self._new_id(),
-            verb,
-            lambda: prepare(job),
-            lambda: execute(job),
-            after=active[-1] if active else None,
-            lease=lease,
-        )
+        job = Job(self._new_id(), verb, after=active[-1] if active else None, lease=lease)
         self.by_id[job.id] = job
         self._lab.journal.append(JobQueued(job=job.id, verb=verb))
-        job.task = asyncio.create_task(self._live(job))
+        job.task = asyncio.create_task(self._live(job, prepare, execute))
         return job
 
     def cancel(self, job: Job, why: JobStatus) -> None:
@@ -155,31 +151,12 @@ class Jobs:
         if label != self._lab.budget.label:
             self._lab.budget.switch(label)
 
-    async def _live(self, job: Job) -> None:
-        """A job's whole life; whatever happens it ends with an answer and an event."""
-        started = False
+    async def _live(
+        self, job: Job, prepare: Callable[[Job], Awaitable[None]], execute: Callable[[Job], Awaitable[Answer]]
+    ) -> None:
+        """A job's whole life; whatever happens it ends with an answer and an event, or the run ends with it."""
         try:
-            await job.prepare()
-            if job.after is not None:
-                await job.after.done.wait()
-            async with self._lab.lease.hold(_HOLDERS[job.verb], job.id) if job.lease else nullcontext():
-                job.state, started = "running", True
-                self.relabel()
-                job.say("running")
-                job.answer = {"ok": True, **await job.execute()}
-        except Refusal as refusal:
-            job.answer = {"ok": False, "text": refusal.line, **refusal.more}
-            if not started:
-                self._never_started(job, "refused", refusal.line)
-        except asyncio.CancelledError:
-            job.answer = {"ok": False, "text": f"{job.id} was {job.stop}" + (f": {self._ended}" if self._ended else "")}
-            if not started:
-                self._never_started(job, job.stop, "")
-        except BenchError as error:
-            job.answer = {"ok": False, "text": f"{job.id} failed: {error}. Try it once more"}
-            self._lab.journal.append(Warned(what=f"{job.verb} failed: {error}", where=job.id))
-            if not started:
-                self._never_started(job, "failed", str(error))
+            await self._lived(job, prepare, execute)
         except Exception as error:
             self.crash = error
             self._on_crash()
@@ -188,6 +165,37 @@ class Jobs:
             job.answer = job.answer or {"ok": False, "text": f"{job.id} failed inside the runner. Try it once more"}
             job.done.set()
             self.relabel()
+
+    async def _lived(
+        self, job: Job, prepare: Callable[[Job], Awaitable[None]], execute: Callable[[Job], Awaitable[Answer]]
+    ) -> None:
+        """Prepare, wait, run; what the agent or the machine did wrong is an answer. Raises JournalError: a record that
+        lacks an event is none, however soon there is room on the disk again."""
+        started = False
+        try:
+            await prepare(job)
+            if job.after is not None:
+                await job.after.done.wait()
+            async with self._lab.lease.hold(_HOLDERS[job.verb], job.id) if job.lease else nullcontext():
+                job.state, started = "running", True
+                self.relabel()
+                job.say("running")
+                job.answer = {"ok": True, **await execute(job)}
+        except Refusal as refusal:
+            job.answer = {"ok": False, "text": refusal.line, **refusal.more}
+            if not started:
+                self._never_started(job, "refused", refusal.line)
+        except asyncio.CancelledError:
+            job.answer = {"ok": False, "text": f"{job.id} was {job.stop}" + (f": {self._ended}" if self._ended else "")}
+            if not started:
+                self._never_started(job, job.stop, "")
+        except JournalError:
+            raise
+        except BenchError as error:
+            job.answer = {"ok": False, "text": f"{job.id} failed: {error}. Try it once more"}
+            self._lab.journal.append(Warned(what=f"{job.verb} failed: {error}", where=job.id))
+            if not started:
+                self._never_started(job, "failed", str(error))
 
     def _never_started(self, job: Job, status: JobStatus, error: str) -> None:
         """The end of a job that was queued and never got its turn. Its validation had no candidate yet: it is booked

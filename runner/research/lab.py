@@ -35,6 +35,7 @@ class Lab:
     ``runtime`` is a short private folder for sockets and for files copied into sandboxes. ``initial`` are the snapshot
     ids of P0's components, ``problems`` the number of validation problems (from the grader's setup).
     ``official_is_selection``: the last test is on the validation problems themselves. ``teacher`` may be sampled.
+    ``laid_out`` are the snapshots whose trees were made, or found to be whole, by this process.
     """
 
     config: RunConfig
@@ -49,6 +50,7 @@ class Lab:
     problems: int = 0
     official_is_selection: bool = False
     teacher: Teacher | None = None
+    laid_out: set[str] = field(default_factory=set)
 
     @property
     def scratch(self) -> Path:

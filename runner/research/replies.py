@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from isolation.files import fsync_dir, write_atomic
+from isolation.files import fsync_dir, write_all, write_atomic
 
 EVERY = 8  # replies between two times that the disk is waited for; the kernel has each at once
 
@@ -48,9 +48,7 @@ class Replies:
 
     def add(self, row: Row) -> None:
         """Keep one reply."""
-        rest = memoryview(_line(row))
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
+        write_all(self._file, _line(row))
         self._count += 1
         if self._count % EVERY == 1:
             os.fsync(self._file)

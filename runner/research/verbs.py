@@ -25,6 +25,8 @@ from runner.research.workspace import snapshot
 from tasks.spec import Component, Frozen
 
 TEMPERATURE = 1.0  # of a sampling that names none; a teacher then draws at its own
+SHOWN = 500  # candidates in one answer of `vibe history`
+MOST_SELECTIONS = 10_000  # of a research phase: each is a line on the disk
 _HYPOTHESIS = 500
 _Model = Annotated[str, StringConstraints(pattern=r"^m[0-9]{2,6}$")]
 _Candidate = Annotated[str, StringConstraints(pattern=r"^c[0-9]{2,6}$")]
@@ -98,6 +100,7 @@ class Verbs:
         self.registry = registry
         self.jobs = jobs
         self._finish = finish
+        self._selections = 0
         self._training = TrainingService(lab, registry)
         self._validation = ValidationService(lab, registry)
 
@@ -127,16 +130,25 @@ class Verbs:
         }
 
     def history(self) -> Answer:
-        """Every candidate, oldest first."""
-        rows = list(self.registry.candidates.values())
-        return {"ok": True, "text": "\n".join(map(history_line, rows)), "candidates": [described(row) for row in rows]}
+        """The candidates, oldest first; of very many the newest."""
+        every = list(self.registry.candidates.values())
+        rows = every[-SHOWN:]
+        older = len(every) - len(rows)
+        lines = ([f"({older} older ones are not shown)"] if older else []) + list(map(history_line, rows))
+        candidates = [described(row) for row in rows]
+        return {"ok": True, "text": "\n".join(lines), "candidates": candidates, "left_out": older}
 
     def select(self, name: str) -> Answer:
         """Choose a candidate; the last choice counts."""
         candidate = self._known_candidate(name)
         if not candidate.usable:
             raise Refusal(f"{name} has no valid score: run `vibe validate` for it first, or select another")
-        self.lab.journal.append(Selected(candidate=name, by="agent"), sync=True)
+        if self.registry.selected != name:
+            if self._selections >= MOST_SELECTIONS:
+                chosen = self.registry.selected
+                raise Refusal(f"all {MOST_SELECTIONS} selections of this run are used: {chosen} stays selected")
+            self._selections += 1
+            self.lab.journal.append(Selected(candidate=name, by="agent"), sync=True)
         return {"ok": True, "text": f"selected {named(candidate)}", "selected": name}
 
     def finish(self) -> Answer:

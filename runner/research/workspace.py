@@ -16,7 +16,7 @@ from isolation.files import fsync_dir, fsync_tree, write_atomic
 from isolation.intake import Manifest
 from isolation.problem import BenchError
 from runner.config import RunConfig
-from runner.record.events import Integrity
+from runner.record.events import Integrity, Warned
 from runner.research.lab import Lab
 from runner.research.sandbox import capture, meter_spec, sweeper_spec
 from tasks.spec import COMPONENTS, LETTERS, Component
@@ -33,8 +33,13 @@ class WorkspaceError(BenchError):
 
 def prepare(lab: Lab, lay_out: Callable[[Path, Path], None]) -> None:
     """Make the run's folders and let the task write D0, T0 and H0 into an empty workspace, and the sources beside it:
-    ``lay_out(workspace, sources)`` fills two empty folders. Not on a resume, which finds them whole or not at all."""
+    ``lay_out(workspace, sources)`` fills two empty folders. Not on a resume, which finds them whole or not at all.
+
+    What a killed runner was copying into the store, or out of it, goes: nothing else would ever remove it.
+    """
     workspace = lab.rundir.workspace
+    for left in (*lab.rundir.store.glob("staging-*"), *lab.rundir.snapshots.glob(".*")):
+        shutil.rmtree(left, ignore_errors=True)
     (lab.rundir.model("m00") / "weights").mkdir(parents=True, exist_ok=True)
     lab.scratch.mkdir(exist_ok=True)
     lab.runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -75,10 +80,19 @@ async def snapshot_initial(lab: Lab) -> None:
 
 
 async def materialised(lab: Lab, snapshot_id: str) -> Path:
-    """The tree of a snapshot, laid out once under snapshots/, for mounting read-only."""
-    folder = lab.rundir.snapshot(snapshot_id)
-    if not folder.is_dir():
-        await asyncio.to_thread(intake.materialise, lab.rundir.store, snapshot_id, folder)
+    """The tree of a snapshot, laid out once under snapshots/, for mounting read-only.
+
+    One from before this process is compared with its manifest first, and made anew where it differs: a machine that
+    lost its power leaves names without their contents, and the hidden test must not grade those.
+    """
+    folder, store = lab.rundir.snapshot(snapshot_id), lab.rundir.store
+    if snapshot_id not in lab.laid_out:
+        if folder.is_dir() and not await asyncio.to_thread(intake.holds, store, snapshot_id, folder):
+            lab.journal.append(Warned(what="a snapshot's tree was damaged and is made anew", where=snapshot_id))
+            await asyncio.to_thread(shutil.rmtree, folder)
+        if not folder.is_dir():
+            await asyncio.to_thread(intake.materialise, store, snapshot_id, folder)
+        lab.laid_out.add(snapshot_id)
     return folder
 
 

@@ -105,7 +105,7 @@ async def test_without_the_rule_of_leaves_a_planted_link_reaches_the_host(
         with pytest.raises(SandboxError, match="below the writable"):
             await sandbox.start(spec)
         assert not list(host.iterdir())
-        monkeypatch.setattr(bwrap, "_check_pair", lambda *_: None)
+        monkeypatch.setattr(bwrap, "_check_targets", lambda *_: None)
         with contextlib.suppress(SandboxError):
             await (await sandbox.start(spec)).kill()
         assert [path.name for path in host.iterdir()] == ["made"], "bubblewrap made a folder on the host"

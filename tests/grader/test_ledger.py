@@ -132,6 +132,36 @@ def test_a_claim_whose_line_was_torn_stays_the_claim(tmp_path: Path) -> None:
     assert [entry.kind for entry in Ledger(sealed).read()] == ["claimed"]
 
 
+def test_nothing_follows_a_claim_whose_name_is_not_on_the_disk(tmp_path: Path) -> None:
+    """One that died right after link(2) left a claim that a power failure still took; the next one went on from it."""
+    code = """
+        import os, sys
+        from pathlib import Path
+        from grader.ledger import Ledger
+        sealed = Path(sys.argv[1])
+        ledger, opened = Ledger(sealed), []
+        sys.addaudithook(lambda event, given: event == "open" and opened.append(str(given[0])))
+        ledger.claim("run", "c03")
+        print(opened.count(str(sealed)))
+    """
+    sealed = tmp_path / "sealed"
+    Ledger(sealed).claim("run", "c03")
+    (sealed / "ledger.jsonl").write_bytes(b"")
+    assert _python(code, str(sealed)).communicate(timeout=60)[0] == "1\n"
+    assert [entry.kind for entry in Ledger(sealed).read()] == ["claimed"]
+
+
+def test_a_ledger_begins_with_its_claim_whatever_its_first_line_is_called(tmp_path: Path) -> None:
+    sealed = tmp_path / "sealed"
+    ledger = Ledger(sealed)
+    first = {"v": 1, "seq": 0, "kind": "opened", "prev": "0" * 64}
+    (sealed / "ledger.jsonl").write_text(json.dumps(first) + "\n")
+    for attempt in (ledger.claimed, ledger.read, lambda: ledger.claim("run", "c01")):
+        with pytest.raises(GraderError, match="changed by something else"):
+            attempt()
+    assert not (sealed / "claim.json").exists()
+
+
 def test_a_writer_killed_at_any_moment_leaves_a_usable_ledger(tmp_path: Path) -> None:
     code = """
         import sys

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -308,3 +309,29 @@ async def test_kill_returns_although_nobody_reads_the_full_pipes():
     async with asyncio.timeout(20):
         await box.kill()
     assert box.ended
+
+
+async def test_a_start_without_descriptors_fails_as_a_sandbox_and_leaves_none() -> None:
+    """Whatever is missing, the error is one that evaluations are tried again after."""
+    await (await start(SandboxSpec("harness", ("/usr/bin/true",)))).wait()  # the keeper is there
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = len(os.listdir("/proc/self/fd"))
+    refused = 0
+    for spare in range(24):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        held: list[int] = []
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+        for number in held[len(held) - spare :]:
+            os.close(number)
+        try:
+            await (await start(SandboxSpec("harness", ("/usr/bin/true",)), stdout=PIPE, stderr=PIPE)).kill()
+        except SandboxError:
+            refused += 1
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for number in held[: len(held) - spare]:
+                os.close(number)
+        assert len(os.listdir("/proc/self/fd")) == before
+    assert 5 < refused < 24

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
+import resource
+import socket
+import weakref
 from typing import Any
+
+import pytest
+
+from runner.record.journal import JournalError
+from runner.research import jobs, verbs
+from runner.research.answers import encode
+from runner.research.desk import MAX_CLIENTS, Desk
+from runner.research.jobs import Job
+from runner.research.verbs import Sample, Validate
 
 
 async def test_malformed_requests_are_refused_and_noted_without_flooding_the_journal(phases: Any) -> None:
@@ -65,6 +78,98 @@ keep(turned_away=turned_away, status=ask("status")["ok"])
 """)
     assert phase.facts["turned_away"] == 100 and phase.facts["status"]
     assert {event.what for event in phase.kinds("integrity")} == {"connection flood"}
+
+
+async def test_clients_that_read_no_answer_are_as_many_as_may_be_there(phases: Any) -> None:
+    """What does not fit into a socket stays with its client: neither it nor its descriptor outlives the count."""
+    phase = await phases()
+    first = phase.kinds("candidate_created")[0]
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        taken = ours.send(bytes(1 << 20))
+    number = 0
+    while len(encode(phase.desk._verbs.history())) < taken + (32 << 10):  # a little more than a socket takes
+        number += 1
+        made = {"candidate": f"c{number:02d}", "harness": f"h{number}", "parent": "c00", "hypothesis": "é" * 500}
+        phase.lab.journal.append(first.model_copy(update=made))
+    await phase.agent("""
+held, turned_away = [], 0
+for n in range(100):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(os.environ["VIBE_CONTROL"])
+    s.sendall(b'{"verb": "history"}\\n')
+    turned_away += b"too many" in s.recv(100)  # one after the other
+    held.append(s)
+for s in held:
+    s.close()
+keep(turned_away=turned_away, status=ask("status")["ok"])
+""")
+    assert 0 < phase.facts["turned_away"] <= 100 - MAX_CLIENTS and phase.facts["status"]
+
+
+class Prompts(list[bytes]):
+    """A list that can be asked whether anybody holds it."""
+
+
+def sampled(desk: Desk) -> tuple[Job, weakref.ref[Prompts]]:
+    prompts = Prompts([b'{"prompt": "x"}'])
+    return desk._verbs.sample(Sample(verb="sample"), prompts), weakref.ref(prompts)
+
+
+async def test_a_job_that_has_ended_keeps_nothing_of_what_was_sent_with_it(phases: Any) -> None:
+    """Sent and cancelled, 8 MiB of prompts stayed for the rest of the run, as often as an agent liked."""
+    phase = await phases()
+    job, prompts = sampled(phase.desk)
+    await job.done.wait()
+    assert job.task is not None
+    await asyncio.wait({job.task})
+    gc.collect()
+    assert job.answer["ok"] and prompts() is None and phase.desk.jobs.by_id == {job.id: job}
+
+
+async def test_selections_and_jobs_of_a_run_have_an_end(phases: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "MOST_JOBS", 3)
+    monkeypatch.setattr(verbs, "MOST_SELECTIONS", 4)
+    monkeypatch.setattr(verbs, "SHOWN", 2)
+    phase = await phases()
+    await phase.agent("""
+open("/lab/harness/solves", "w").write("6")
+validated = [ask("validate")]
+open("/lab/harness/solves", "w").write("7")
+validated += [ask("validate") for n in range(3)]
+selected = [ask("select", f"c{n % 2:02d}") for n in range(6)]
+again = [ask("select", "c01") for n in range(3)]
+keep(jobs=[one["ok"] for one in validated], told=validated[-1]["text"], history=ask("history"),
+     selected=[one["ok"] for one in selected], again=[one["ok"] for one in again], refused=selected[-1]["text"])
+""")
+    facts = phase.facts
+    assert facts["jobs"] == [True, True, True, False] and "all 3 jobs" in facts["told"]
+    assert facts["selected"] == [True] * 4 + [False, True] and facts["again"] == [True] * 3
+    assert len(phase.kinds("selected")) == 4 and phase.desk.selected == "c01"
+    assert [one["candidate"] for one in facts["history"]["candidates"]] == ["c01", "c02"]
+    assert facts["history"]["left_out"] == 1 and "1 older" in facts["history"]["text"]
+
+
+async def test_a_job_whose_end_cannot_be_recorded_ends_the_run(phases: Any) -> None:
+    """A disk that is full for a moment, and an agent can make it so, would leave a record without that end."""
+    phase = await phases()
+    phase.grader.open.clear()
+    (phase.lab.rundir.workspace / "harness" / "solves").write_text("6")
+    job = phase.desk._verbs.validate(Validate(verb="validate"))
+    await phase.grader.running.wait()
+    assert job.task is not None
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (phase.lab.journal.path.stat().st_size, hard))
+    try:
+        phase.grader.open.set()
+        await asyncio.wait({job.task})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert phase.desk.finished.is_set() and job.state == "done"
+    with pytest.raises(JournalError):
+        await phase.desk.close()
+    phase.desk.jobs.crash = None  # the fixture closes it once more
 
 
 async def test_a_killed_client_does_not_end_its_job(phases: Any) -> None:
@@ -131,12 +236,14 @@ async def test_hostile_prompts_are_refused(phases: Any) -> None:
     await phase.agent("""
 head = b'{"verb": "sample"}\\n'
 keep(
+    role=raw(head + b'{"row": {"messages": [{"role": ["user"], "content": "x"}]}}\\n{"end": true}\\n'),
     wrong=raw(head + b'{"row": {"file": "/etc/passwd"}}\\n{"end": true}\\n'),
     big=raw(head + (b'{"row": {"prompt": "' + b"x" * 60000 + b'"}}\\n') * 200),
     none=raw(head + b'{"end": true}\\n'),
     torn=raw(head + b'{"row": {"prompt": "x"}}\\n', wait=False),
 )
 """)
+    assert "prompt 1" in phase.facts["role"]
     assert "prompt 1" in phase.facts["wrong"] and "no prompts" in phase.facts["none"]
     assert "split the file" in phase.facts["big"]
     assert not phase.kinds("job_queued")

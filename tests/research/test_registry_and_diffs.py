@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.record.journal import Journal
 from runner.research.candidate import Registry
 from runner.research.train import parse_metric
+from runner.research.workspace import materialised, prepare
 
 SCRIPT = """
 open("/lab/harness/solves", "w").write("9")
@@ -35,6 +38,42 @@ async def test_a_reopened_journal_gives_the_same_index(phases: Any) -> None:
     assert again.next_id("j", 3) == phase.registry.next_id("j", 3)
 
 
+def _cut(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _changed(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+def _linked(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def _added(path: Path) -> None:
+    path.with_name("sitecustomize.py").write_text("raise SystemExit")
+
+
+@pytest.mark.parametrize("harm", [_cut, _changed, Path.unlink, _linked, _added])
+async def test_what_lies_under_a_snapshots_name_is_that_snapshot_or_is_made_anew(phases: Any, harm: Any) -> None:
+    """A machine that loses its power leaves names without contents; a resumed run would have graded those."""
+    phase = await phases()
+    lab = phase.lab
+    harness = lab.initial["harness"]
+    main = await materialised(lab, harness) / "main.py"
+    whole = main.read_bytes()
+    harm(main)
+    resumed = dataclasses.replace(lab, laid_out=set())
+    assert await materialised(resumed, harness) == main.parent
+    assert not main.is_symlink() and main.read_bytes() == whole
+    assert sorted(path.name for path in main.parent.iterdir()) == ["main.py", "solves"]
+    assert [event.where for event in phase.kinds("warning")] == [harness]
+    assert await materialised(dataclasses.replace(lab, laid_out=set()), harness) == main.parent
+    assert len(phase.kinds("warning")) == 1
+
+
 async def test_what_a_crash_left_half_made_does_not_stop_the_next_training(phases: Any) -> None:
     phase = await phases()
     (phase.lab.rundir.models / "m01" / "weights").mkdir(parents=True)
@@ -42,6 +81,19 @@ async def test_what_a_crash_left_half_made_does_not_stop_the_next_training(phase
     await phase.agent('keep(train=ask("train"))')
     assert phase.facts["train"]["model"] == "m01"
     assert not list(phase.lab.scratch.iterdir())
+
+
+async def test_a_copy_that_a_crash_cut_short_does_not_stay_on_the_disk(phases: Any) -> None:
+    phase = await phases()
+    store, snapshots = phase.lab.rundir.store, phase.lab.rundir.snapshots
+    kept = {*store.rglob("*"), *snapshots.rglob("*")}
+    (store / "staging-x1" / "out").mkdir(parents=True)
+    (store / "staging-x1" / "out" / "0").write_bytes(bytes(1000))
+    (snapshots / ".0123456789abcdef.x2" / "deep").mkdir(parents=True)
+    workspace = sorted(phase.lab.rundir.workspace.rglob("*"))
+    prepare(phase.lab, lambda _folder: pytest.fail("laid out twice"))
+    assert {*store.rglob("*"), *snapshots.rglob("*")} == kept
+    assert sorted(phase.lab.rundir.workspace.rglob("*")) == workspace
 
 
 async def test_diffs_say_what_moved(phases: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 from phase_kit import Phase, config
 
 from grader.client import GraderClient
+from grader.errors import GraderError
 from grader.ledger import Ledger
 from grader.protocol import EngineConfig, GraderSetup
 from isolation.privilege import bench_home
@@ -104,6 +105,12 @@ async def test_train_validate_and_sample_through_the_real_grader(tmp_path: Path,
         assert facts["sample"]["ok"] and facts["rows"] >= 1
         assert registry.models["m01"].delta_norm > 0 and registry.selected == "c01"
         run = Run(settings, rundir, journal, budget, grader, lab, registry, short / "r")  # type: ignore[arg-type]
+        weights = rundir.model("m01") / "adapter" / "adapter_model.safetensors"
+        whole = weights.read_bytes()
+        weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        with pytest.raises(GraderError, match="not what the gate let through"):
+            await hidden_test(run, registry.candidates["c01"])
+        weights.write_bytes(whole)
         await hidden_test(run, registry.candidates["c01"])
         assert [event.overlap for event in phase.kinds("hidden_finished")] == ["clean"]
         assert [entry.kind for entry in Ledger(rundir.sealed).read()] == ["claimed", "finished", "overlap"]

@@ -18,6 +18,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from grader.request import Refused
+from isolation.files import write_all
 from runner.research.llm.protocol import ROW, Api, Begun, Door, Ended, Price, Role, Row, Seen, Tokens, Totals
 
 SEEN_EVERY = 2000  # generated tokens between two rows of a streaming reply
@@ -86,6 +87,7 @@ class Book:
         self._path = path
         self._open: dict[int, tuple[Begun, Tokens]] = {}
         self._last = 0
+        self._torn = False
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX)  # a predecessor that is still closing writes its ends first
         for row in rows(path):
@@ -139,7 +141,12 @@ class Book:
         return row
 
     def _write(self, row: Row, *, sync: bool) -> None:
-        os.write(self._file, row.model_dump_json().encode() + b"\n")
+        line = b"\n" * self._torn + row.model_dump_json().encode() + b"\n"
+        self._torn = (
+            True  # until it is whole: a full disk may take a part of it, and the next must not be glued to that
+        )
+        write_all(self._file, line)
+        self._torn = False
         self._follow(row)
         if sync:
             os.fsync(self._file)

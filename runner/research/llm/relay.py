@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp import web
 
 from grader.request import Refused
-from runner.research.llm.account import SEEN_EVERY, Account, Call
+from runner.research.llm.account import SEEN_EVERY, Account, Call, add
 from runner.research.llm.meter import Events, Meter
 from runner.research.llm.protocol import Api, Tokens
 from runner.research.llm.upstream import Client, Reply, Trouble
@@ -82,15 +82,27 @@ class Relay:
     """Forwards one call that the account has let through."""
 
     def __init__(
-        self, client: Client, account: Account, call: Call, *, api: Api, estimate: int, on_trouble: OnTrouble
+        self,
+        client: Client,
+        account: Account,
+        call: Call,
+        *,
+        api: Api,
+        estimate: int,
+        asked: int | None,
+        on_trouble: OnTrouble,
     ) -> None:
+        """``estimate`` and ``asked``: the tokens of the request, and of the longest reply that it wants."""
         self._client = client
         self._account = account
         self._call = call
         self._api = api
         self._meter = Meter(api, estimate)
+        self._estimate = estimate
+        self._longest = call.max_output or asked or 0
         self._on_trouble = on_trouble
         self._asked = False
+        self._unsaid = Tokens()  # what tries may have used that were never answered
 
     async def run(
         self,
@@ -110,7 +122,7 @@ class Relay:
             if self._asked:
                 self._end("cut")
             else:
-                self._account.end(self._call, "failed", Tokens(), estimated=False)
+                self._account.end(self._call, "failed", self._unsaid, estimated=self._unsaid != Tokens())
             await self._account.freed()
 
     async def _tries(
@@ -125,6 +137,8 @@ class Relay:
                     return await (self._stream(out, reply, hide_usage) if stream else self._whole(reply))
             except Trouble as trouble:
                 self._asked = False
+                if trouble.silent:
+                    self._unanswered(stream)
                 if not trouble.again or number == tries or out.gone:
                     self._on_trouble(trouble)
                     return await self._give_up(out, trouble)
@@ -160,7 +174,7 @@ class Relay:
                     self._end("ok")
                 elif (used := self._meter.output()) >= told:
                     told = used + SEEN_EVERY
-                    self._account.seen(self._call, self._meter.tokens())
+                    self._account.seen(self._call, add(self._unsaid, self._meter.tokens()))
                 if passing:
                     await out.write(passing)
                 if out.gone and not patience:
@@ -182,8 +196,18 @@ class Relay:
         self._end("ok")
         return web.Response(body=body, content_type="application/json")
 
+    def _unanswered(self, stream: bool) -> None:
+        """Take a try into account that the upstream has and said nothing to: its input, and where the reply would only
+        come at its end, all that it may have generated."""
+        if self._api == "count_tokens":
+            return
+        longest = 0 if stream else self._longest
+        self._unsaid = add(self._unsaid, Tokens(input=self._estimate, output=longest))
+        self._account.seen(self._call, self._unsaid)
+
     def _end(self, status: str) -> None:
-        self._account.end(self._call, status, self._meter.tokens(), estimated=not self._meter.exact)
+        exact = self._meter.exact and self._unsaid == Tokens()
+        self._account.end(self._call, status, add(self._unsaid, self._meter.tokens()), estimated=not exact)
 
 
 def _error_event(message: str) -> bytes:

@@ -154,7 +154,15 @@ class DoorServer:
             draft = Draft.of(_BUILDERS[api](body, self._door.models))
             del body
             call = await self._account.begin(api, draft.model, draft.estimate, draft.asked)
-            relay = Relay(self._client, self._account, call, api=api, estimate=draft.estimate, on_trouble=self._trouble)
+            relay = Relay(
+                self._client,
+                self._account,
+                call,
+                api=api,
+                estimate=draft.estimate,
+                asked=draft.asked,
+                on_trouble=self._trouble,
+            )
             return await relay.run(
                 request,
                 draft.payload(call.max_output),

@@ -38,15 +38,19 @@ class LlmError(BenchError):
 
 
 class Trouble(Exception):
-    """The upstream gave no reply. ``again``: worth another try, after ``after_s`` where it said so."""
+    """The upstream gave no reply. ``again``: worth another try, after ``after_s`` where it said so. ``silent``: it has
+    the request and said nothing for as long as it may; what it did with it in that time is not free."""
 
-    def __init__(self, status: int, message: str, *, again: bool, key: bool = False, after_s: float = 0.0) -> None:
+    def __init__(
+        self, status: int, message: str, *, again: bool, key: bool = False, after_s: float = 0.0, silent: bool = False
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.again = again
         self.key = key
         self.after_s = after_s
+        self.silent = silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +151,25 @@ class Client:
             async with asyncio.timeout(self.upstream.first_byte_s):
                 response = await sending
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise Trouble(503, f"cannot be reached ({type(error).__name__})", again=True) from None
+            raise self._unanswered("cannot be reached", error, stream) from None
         async with response:
             if response.status != 200:
                 raise await self._trouble(response)
-            yield Reply(response, await self._first(response), self.upstream.idle_s)
+            yield Reply(response, await self._first(response, stream), self.upstream.idle_s)
 
-    async def _first(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _first(self, response: aiohttp.ClientResponse, stream: bool) -> bytes:
         try:
             async with asyncio.timeout(self.upstream.first_byte_s):
                 return await response.content.readany()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise Trouble(503, f"accepted and then said nothing ({type(error).__name__})", again=True) from None
+            raise self._unanswered("accepted and then said nothing", error, stream) from None
+
+    def _unanswered(self, what: str, error: Exception, stream: bool) -> Trouble:
+        """A try without a reply. Silence after a whole request is no sign of trouble where the reply is no stream: it
+        comes at its end, and another try would only pay for another one."""
+        if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):
+            return Trouble(503, f"said nothing in {self.upstream.first_byte_s:g} s", again=stream, silent=True)
+        return Trouble(503, f"{what} ({type(error).__name__})", again=True)
 
     def _headers(self, betas: str, stream: bool) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream" if stream else "application/json"}

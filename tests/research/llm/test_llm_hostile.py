@@ -92,6 +92,34 @@ async def test_a_request_that_waits_is_held_by_its_socket(gateway: Any, standin:
     assert len(standin.sent) == 5
 
 
+async def test_requests_behind_one_that_is_being_answered_are_held_by_the_socket(
+    gateway: Any, standin: StandIn
+) -> None:
+    """A few bytes each on the wire, a few kilobytes each once they are parsed."""
+    kit: Kit = await gateway("anthropic")
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def act(_request: Any, out: Any, events: list[bytes]) -> None:
+        arrived.set()
+        await go_on.wait()
+        await out.write(b"".join(events))
+
+    standin.act = act
+    path, body = good("messages")
+    raw = json.dumps(body).encode()
+    reader, writer = await asyncio.open_unix_connection(kit.folder / "llm.sock")
+    writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(raw)}\r\n\r\n".encode() + raw)
+    await arrived.wait()
+    size = 4 << 20
+    writer.write(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n" * (size // 29))
+    for _ in range(500):
+        await kit.raw(request("GET", "/v1/models"))
+    assert writer.transport.get_write_buffer_size() > size // 2
+    go_on.set()
+    assert await reader.readuntil(b"message_stop")
+    writer.close()
+
+
 async def test_numbers_that_json_does_not_have_are_refused(gateway: Any, standin: StandIn) -> None:
     kit: Kit = await gateway("anthropic")
     path, body = good("messages")

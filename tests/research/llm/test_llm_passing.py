@@ -126,7 +126,41 @@ async def test_trouble_is_retried_inside_and_the_stream_is_kept_alive(gateway: A
     status, body = await kit.ask("messages")
     assert status == 200 and body.startswith(b": waiting for the model\n\n") and b"message_stop" in body
     told = await kit.until_calls(1)
-    assert told.calls == 1 and len(standin.sent) == 4 and told.tokens.model_dump() == standin.used()
+    assert told.calls == 1 and told.estimated == 1 and len(standin.sent) == 4
+    used = told.tokens.model_dump()
+    unsaid = used.pop("input") - standin.used()["input"]  # of the try that the upstream had, and said nothing to
+    assert {**standin.used(), **used} == standin.used() and 10 < unsaid < 100
+
+
+async def test_a_whole_reply_that_does_not_come_is_charged_and_not_asked_for_again(
+    gateway: Any, standin: StandIn
+) -> None:
+    """It comes at its end: each try would be another reply that the upstream bills and nobody reads."""
+    kit: Kit = await gateway("anthropic", first_byte_s=0.5, tries=3)
+    standin.refusals = [standin.never] * 3
+    status, body = await kit.ask("messages", stream=False, max_tokens=900)
+    assert status == 503 and b"said nothing" in body
+    told = await kit.until_calls(1)
+    assert len(standin.sent) == 1 and told.estimated == 1
+    assert told.tokens.output == 900 and 10 < told.tokens.input < 100 and told.money is not None and told.money > 0.01
+
+
+async def test_a_stream_that_never_begins_is_charged_what_was_sent_each_time(gateway: Any, standin: StandIn) -> None:
+    kit: Kit = await gateway("openai", first_byte_s=0.5, tries=2)
+    standin.refusals = [standin.never] * 2
+    status, body = await kit.ask("responses")
+    assert status == 200 and b"event: error" in body
+    told = await kit.until_calls(1)
+    assert len(standin.sent) == 2 and told.estimated == 1 and told.tokens.output == 0
+    assert 20 < told.tokens.input < 200 and told.tokens.input % 2 == 0
+
+
+async def test_an_upstream_that_is_not_there_costs_nothing(gateway: Any, standin: StandIn) -> None:
+    kit: Kit = await gateway("openai", tries=2)
+    await standin.close()
+    status, _ = await kit.ask("responses", stream=False)
+    told = await kit.until_calls(1)
+    assert status == 503 and told.estimated == 0 and told.tokens.model_dump() == standin.used()
 
 
 async def test_an_upstream_that_stays_down_is_told(gateway: Any, standin: StandIn) -> None:
