@@ -94,7 +94,7 @@ async def test_train_validate_and_sample_through_the_real_grader(tmp_path: Path,
         desk = Desk(lab, registry)
         await desk.serve(short / "r" / "control")
         budget.start()
-        phase = Phase(lab, registry, desk, grader, tmp_path / "sources", short / "r" / "control")  # type: ignore[arg-type]
+        phase = Phase(lab, registry, desk, grader, rundir.sources, short / "r" / "control")  # type: ignore[arg-type]
         end = await phase.agent(SCRIPT)
         await desk.close()
         assert end.reason == "finished", rundir.log("agent").read_text()
