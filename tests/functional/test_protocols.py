@@ -145,7 +145,8 @@ def test_a_refused_attempt_and_a_valid_one(tmp_path: Path) -> None:
 def test_the_official_set_may_be_the_selection_set_and_is_drawn_anew(tmp_path: Path) -> None:
     problems = mini.generate("test-same", 12)
     file = tmp_path / "problems.jsonl"
-    file.write_text("".join(json.dumps({"problem": one.question, "answer": one.answer}) + "\n" for one in problems))
+    rows = ({"id": n, "problem": one.question, "answer": one.answer} for n, one in enumerate(problems))
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = ("--problems", str(file), "--hidden", str(file), "--sources", str(file))
     words = ("--task", "aime", "--profile", "laptop", *files, "--model", "tiny", "--samples", "2", "--budget", "90s")
     sets = ("--set", "decoding.max_tokens=96", "--agent", "command:vibe finish")
