@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ import time
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual.app import App, SystemCommand
@@ -19,15 +21,18 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.theme import Theme
 
-from runner.record.journal import JournalError
+from runner.record.error import JournalError
 from runner.record.rundir import RunDir
 from vibetui import theme
-from vibetui.follow import Feed, View
+from vibetui.feed import Feed
 from vibetui.keys import Key, keys_of, with_keymap
 from vibetui.screens.base import Base
 from vibetui.screens.run import RunScreen
 from vibetui.text import one_line
 from vibetui.widgets.status import Head
+
+if TYPE_CHECKING:
+    from vibetui.follow import View
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _LEAVE_S, _LOOK_S = 5.0, 1.0
@@ -97,12 +102,16 @@ class VibeApp(App[int], inherit_bindings=False):
         self.registry: tuple[Key, ...] = with_keymap(keymap or {})
         self._own_keys = dict(keymap or {})
         self.state_dir = state_dir or default_state_dir()
+        self.attached: RunDir | None = None
         self.view: View | None = None
         self._feed: Feed | None = None
         self.fault = ""
         self.leaving = threading.Event()
         self.register_theme(own_theme())
-        self.theme = theme.NAME  # before the first style sheet is read: a theme that comes later has it read again
+        # Not assigned: what watches the theme would have the style sheet read a second time before the first frame.
+        self.set_reactive(VibeApp.theme, theme.NAME)
+        self.add_class(f"-theme-{theme.NAME}")
+        self.stylesheet.set_variables(self.get_css_variables())
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return {"rail": "#5a6070", "row": "#30363f"}
@@ -113,10 +122,17 @@ class VibeApp(App[int], inherit_bindings=False):
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._signalled, number)
-        if self._first_run is not None:
-            self.open_run(self._first_run)
+
+    def get_default_screen(self) -> Screen[None]:
+        """The run that was named, else the list: nothing lies under it, so that nothing unseen is laid out first."""
+        if self._first_run is None:
+            screen = self._list_of_runs()
         else:
-            self.open_runs()
+            self._look_at(self._first_run)
+            screen = RunScreen()
+        # What every screen but the first is given by Textual, and is asked for where another takes its place.
+        screen._push_result_callback(screen, None)
+        return screen
 
     def on_unmount(self) -> None:
         self.leaving.set()
@@ -134,10 +150,20 @@ class VibeApp(App[int], inherit_bindings=False):
     def open_run(self, run: RunDir) -> None:
         """Attach to a run: live, finished, crashed or copied."""
         self._to_bottom()
+        self._look_at(run)
+        self.switch_screen(RunScreen())
+
+    def _look_at(self, run: RunDir) -> None:
+        self.attached = run
         self._feed = Feed(run, self._posted, self._broke)
-        self.view = View(run=run)
-        self.push_screen(RunScreen())
-        self._feed.start()
+
+    def painted(self) -> None:
+        """A screen is there for the first time: begin to read the run, and collect garbage from now on."""
+        if not gc.isenabled():
+            gc.freeze()  # what was imported stays for good
+            gc.enable()
+        if self._feed is not None and self._feed.ident is None:
+            self._feed.start()
 
     def _posted(self, view: View) -> None:
         self.post_message(ViewChanged(view))
@@ -149,7 +175,7 @@ class VibeApp(App[int], inherit_bindings=False):
         raise error
 
     def on_view_changed(self, message: ViewChanged) -> None:
-        if self.view is None or message.view.run != self.view.run:
+        if message.view.run != self.attached:
             return
         self.view = message.view
         if isinstance(self.screen, Base) and self.screen.is_mounted and self.screen.query(Head):
@@ -158,10 +184,10 @@ class VibeApp(App[int], inherit_bindings=False):
     def _let_go(self) -> None:
         if self._feed is not None:
             self._feed.stop()
-        self._feed, self.view = None, None
+        self._feed, self.attached, self.view = None, None, None
 
     def _to_bottom(self) -> None:
-        """Down to the bottom of the stack, Textual's own empty screen, which is never seen."""
+        """Down to the first screen: the run, or the list of runs."""
         self._let_go()
         while len(self.screen_stack) > 1:
             self.pop_screen()
@@ -170,17 +196,22 @@ class VibeApp(App[int], inherit_bindings=False):
 
     def open_runs(self) -> None:
         """The list of runs; made when it is first asked for, because most start with a run."""
+        screen = self._list_of_runs()
+        if self.screen is not screen:
+            self._to_bottom()
+            if self.screen is not screen:
+                self.switch_screen(screen)
+
+    def _list_of_runs(self) -> Screen[None]:
         from vibetui.screens.runs import RunsScreen
 
-        if not isinstance(self.screen, RunsScreen):
-            self._to_bottom()
-            if not self.is_screen_installed(RunsScreen.kind):
-                self.install_screen(RunsScreen(), RunsScreen.kind)
-            self.push_screen(RunsScreen.kind)
+        if not self.is_screen_installed(RunsScreen.kind):
+            self.install_screen(RunsScreen(), RunsScreen.kind)
+        return self.get_screen(RunsScreen.kind)
 
     def go_back(self) -> None:
         """One screen back; the list of runs is the first."""
-        if len(self.screen_stack) <= 2:
+        if len(self.screen_stack) == 1:
             self.open_runs()
         else:
             self.pop_screen()
@@ -253,10 +284,10 @@ class VibeApp(App[int], inherit_bindings=False):
         self.push_screen(AskScreen("stop this run?", words, "stop it", self._stop))
 
     def _stop(self) -> None:
-        if self.view is None:
+        if self.attached is None:
             return
         try:
-            self.view.run.request_stop()
+            self.attached.request_stop()
         except JournalError as error:
             self.tell(str(error))
         else:
@@ -270,8 +301,8 @@ class VibeApp(App[int], inherit_bindings=False):
         self.push_screen(AskScreen("go on with this run?", words, "resume it", self._resume))
 
     def _resume(self) -> None:
-        if self.view is not None:
-            run = self.view.run
+        if self.attached is not None:
+            run = self.attached
             self.tell("asked `runner resume` to go on")
             self.run_worker(lambda: self._resumed(run), thread=True, exclusive=True, group="resume")
 

@@ -222,11 +222,11 @@ async def test_the_way_back_ends_at_the_list_of_runs(recorded: RunDir, tmp_path:
     """The list is made when it is first asked for; from there a run opens again."""
     async with viewing(recorded, tmp_path, (80, 24)) as pilot:
         app = pilot.app
-        assert isinstance(app, VibeApp) and len(app.screen_stack) == 2
+        assert isinstance(app, VibeApp) and len(app.screen_stack) == 1
         await pilot.press("d", "escape", "escape")
         await until(pilot, "runs in")
-        assert len(app.screen_stack) == 2
+        assert len(app.screen_stack) == 1
         await pilot.press("escape", "escape", "enter")
-        await until(pilot, "candidates of")
+        await until(pilot, " valid of")
         await pilot.press("r")
         await until(pilot, "1 of 1 runs")

@@ -70,7 +70,7 @@ async def test_a_terminal_that_is_too_small_shows_the_plain_facts(recorded: RunD
         seen = await settled(pilot)
         assert "at least 60×16" in seen and "FINISHED" in seen and "best c06 38.0" in seen
         await pilot.resize_terminal(80, 24)
-        await until(pilot, "candidates of")
+        await until(pilot, " valid of")
         await pilot.resize_terminal(59, 24)
         await until(pilot, "at least 60×16")
 

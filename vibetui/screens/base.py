@@ -11,7 +11,6 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input
 
-from vibetui.follow import View
 from vibetui.keys import keys_of
 from vibetui.text import Line, line, one_line
 from vibetui.widgets.lines import Lines
@@ -21,6 +20,7 @@ from vibetui.widgets.table import Table
 
 if TYPE_CHECKING:
     from vibetui.app import VibeApp
+    from vibetui.follow import View
 
 MIN_CELLS, MIN_ROWS = 60, 16
 Found = TypeVar("Found")
@@ -76,6 +76,9 @@ class Base(Palette, Screen[None], inherit_bindings=False):
     def __init__(self) -> None:
         super().__init__()
         self._asked: dict[str, int] = {}
+        # From the start, so that the first frame is not laid out and painted twice.
+        for cells, classes in zip(self.app.size, (self.HORIZONTAL_BREAKPOINTS, self.VERTICAL_BREAKPOINTS), strict=True):
+            self.add_class(next(name for least, name in reversed(classes) if cells >= least))
 
     @property
     def vibe(self) -> VibeApp:
@@ -102,11 +105,13 @@ class Base(Palette, Screen[None], inherit_bindings=False):
     def on_mount(self) -> None:
         if self.vibe.ascii_only:
             self.add_class("-ascii")
-        self.query_one(Head).demo = self.vibe.demo_label
+        head = self.query_one(Head)
+        head.demo, head.run = self.vibe.demo_label, self.vibe.attached
         if self.vibe.view is not None:
             self.take(self.vibe.view)
         if (first := self.first_focus()) is not None:
             first.focus()
+        self.call_after_refresh(self.vibe.painted)
 
     def on_screen_resume(self) -> None:
         if self.vibe.view is not None and self.is_mounted:
@@ -191,8 +196,8 @@ class Base(Palette, Screen[None], inherit_bindings=False):
         self.vibe.copy(target.current() if target else "")
 
     def do_copy_path(self) -> None:
-        if self.vibe.view is not None:
-            self.vibe.copy(str(self.vibe.view.run.path))
+        if self.vibe.attached is not None:
+            self.vibe.copy(str(self.vibe.attached.path))
 
     # -- moving
 

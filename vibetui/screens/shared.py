@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from runner.record.state import CandidateState
 from vibetui.screens.base import Base
 from vibetui.widgets.parts import Tabs
+
+if TYPE_CHECKING:
+    from runner.record.state import CandidateState
 
 
 class OfCandidate(Base):
@@ -25,7 +27,8 @@ class OfCandidate(Base):
         """The candidate that the keys mean; says so where there is none."""
         if name := self.named():
             return name
-        self.vibe.tell("there is no candidate yet")
+        view = self.vibe.view
+        self.vibe.tell("there is no candidate yet" if view and view.ready else "the journal is still being read")
         return ""
 
     def do_diff(self) -> None:
