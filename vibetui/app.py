@@ -12,9 +12,12 @@ import time
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from rich.text import Text
 from textual.app import App, SystemCommand
+from textual.events import Event
+from textual.events import Key as KeyPressed
 from textual.message import Message
 from textual.screen import Screen
 from textual.theme import Theme
@@ -23,11 +26,11 @@ from runner.record.journal import JournalError
 from runner.record.rundir import RunDir
 from vibetui import theme
 from vibetui.follow import Feed, View
+from vibetui.kept import default_state_dir, written
 from vibetui.keys import Key, keys_of, with_keymap
 from vibetui.screens.base import Base
 from vibetui.screens.run import RunScreen
 from vibetui.text import one_line
-from vibetui.widgets.status import Head
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _LEAVE_S, _LOOK_S = 5.0, 1.0
@@ -101,6 +104,7 @@ class VibeApp(App[int], inherit_bindings=False):
         self._feed: Feed | None = None
         self.fault = ""
         self.leaving = threading.Event()
+        self._keys_for: WeakKeyDictionary[KeyPressed, Screen[object]] = WeakKeyDictionary()
         self.register_theme(own_theme())
         self.theme = theme.NAME  # before the first style sheet is read: a theme that comes later has it read again
 
@@ -152,7 +156,7 @@ class VibeApp(App[int], inherit_bindings=False):
         if self.view is None or message.view.run != self.view.run:
             return
         self.view = message.view
-        if isinstance(self.screen, Base) and self.screen.is_mounted and self.screen.query(Head):
+        if isinstance(self.screen, Base) and self.screen.is_there:
             self.screen.take(message.view)
 
     def _let_go(self) -> None:
@@ -224,6 +228,20 @@ class VibeApp(App[int], inherit_bindings=False):
         from vibetui.screens.help import HelpScreen
 
         self._open(HelpScreen(about))
+
+    async def screen_there(self) -> None:
+        """Wait until the screen on top has its widgets and its focus."""
+        if self.is_running:
+            await self.screen._mounted_event.wait()
+
+    async def on_event(self, event: Event) -> None:
+        """A key that comes back from a screen that gave way meanwhile was meant for the screen that took its place."""
+        if isinstance(event, KeyPressed):
+            if not event.is_forwarded:
+                self._keys_for[event] = self.screen
+            elif self._keys_for.pop(event, self.screen) is not self.screen:
+                event = KeyPressed(event.key, event.character)
+        await super().on_event(event)
 
     def _open(self, screen: Base) -> None:
         """A screen of a kind that is open already is gone back to, so that the stack stays short."""
@@ -318,7 +336,7 @@ class VibeApp(App[int], inherit_bindings=False):
         if len(text) <= _COPY_MOST:
             self.copy_to_clipboard(text)
         path = self.state_dir / "copied.txt"
-        said = "" if _written(path, text + "\n") else f", also in {path}"
+        said = "" if written(path, text + "\n") else f", also in {path}"
         self.tell(f"copied {len(text)} characters{said}")
 
     def next_theme(self) -> None:
@@ -341,29 +359,11 @@ class VibeApp(App[int], inherit_bindings=False):
         """Instead of Textual's trace, which prints the values of variables: a trace without them, into a file."""
         trace = traceback.format_exc()
         path = self.state_dir / "fault.txt"
-        problem = _written(path, trace)
+        problem = written(path, trace)
         where = f"the trace is in {path}" if not problem else one_line(trace.strip().splitlines()[-1], 300)
         self.fault = f"vibetui: a fault of the program; {where}. The run is not touched."
         self._exit_renderables.append(Text(self.fault))
         self._close_messages_no_wait()
-
-
-def default_state_dir() -> Path:
-    """Where a person's own small files of this program lie."""
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "vibetraining-bench"
-
-
-def _written(path: Path, text: str) -> str:
-    """Write a small private file; returns why it could not be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(fd, "w", encoding="utf-8", errors="replace") as file:  # noqa: PTH123  an open descriptor
-            file.write(text)
-    except OSError as error:
-        return error.strerror or "cannot be written"
-    return ""
 
 
 def _end_with_terminal(fd: int) -> None:

@@ -87,6 +87,11 @@ class Base(Palette, Screen[None], inherit_bindings=False):
         """Is this the screen that is seen? Textual's ``is_current`` is true for the one behind it, too."""
         return self.app.screen is self
 
+    @property
+    def is_there(self) -> bool:
+        """Are its widgets there? While it or the program is taken down, some are gone, though it still is mounted."""
+        return self.is_mounted and self.app.is_running and not self._pruning
+
     def compose(self) -> ComposeResult:
         yield Small(id="small")
         yield Head(id="head")
@@ -106,10 +111,10 @@ class Base(Palette, Screen[None], inherit_bindings=False):
         if self.vibe.view is not None:
             self.take(self.vibe.view)
         if (first := self.first_focus()) is not None:
-            first.focus()
+            self.set_focus(first)  # now, not with the next message: a key that is pressed at once is for it
 
     def on_screen_resume(self) -> None:
-        if self.vibe.view is not None and self.is_mounted:
+        if self.vibe.view is not None and self.is_there:
             self.take(self.vibe.view)
 
     def first_focus(self) -> Widget | None:
@@ -134,7 +139,7 @@ class Base(Palette, Screen[None], inherit_bindings=False):
 
     def again(self) -> None:
         """Show the newest moment once more: the size, or what is looked at, is another."""
-        if self.vibe.view is not None and self.is_mounted:
+        if self.vibe.view is not None and self.is_there:
             self.take(self.vibe.view)
 
     def show(self, view: View) -> None:
@@ -145,16 +150,17 @@ class Base(Palette, Screen[None], inherit_bindings=False):
         self._asked[group] = number = self._asked.get(group, 0) + 1
 
         def arrived(found: Found) -> None:
-            if self.is_mounted and self._asked[group] == number:
+            if self.is_there and self._asked[group] == number:
                 then(found)
 
         self.run_worker(lambda: self.app.call_from_thread(arrived, read()), thread=True, exclusive=True, group=group)
 
     # -- keys
 
-    def action_press(self, key: str) -> None:
-        """A key of the registry."""
+    async def action_press(self, key: str) -> None:
+        """A key of the registry; the screen that it opens is there before the next key is looked at."""
         getattr(self, f"do_{key}")()
+        await self.vibe.screen_there()
 
     def do_help(self) -> None:
         self.vibe.open_help(self.kind)
@@ -282,7 +288,7 @@ class Base(Palette, Screen[None], inherit_bindings=False):
         prompt.value = ""
         prompt.placeholder = f"{label}: enter takes it, esc leaves"
         prompt.display = True
-        prompt.focus()
+        self.set_focus(prompt)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         if isinstance(event.input, Prompt) and event.input.live is not None and event.input.display:
@@ -298,4 +304,4 @@ class Base(Palette, Screen[None], inherit_bindings=False):
     def _close_prompt(self, prompt: Prompt) -> None:
         prompt.display = False
         if (first := self.scroller() or self.first_focus()) is not None:
-            first.focus()
+            self.set_focus(first)
