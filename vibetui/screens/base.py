@@ -157,6 +157,10 @@ class Base(Palette, Screen[None], inherit_bindings=False):
 
     # -- keys
 
+    def useful(self, key: str) -> bool:
+        """Does a key do something on this screen as it is now? The footer has no other."""
+        return True
+
     async def action_press(self, key: str) -> None:
         """A key of the registry; the screen that it opens is there before the next key is looked at."""
         getattr(self, f"do_{key}")()

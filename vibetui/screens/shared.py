@@ -7,6 +7,7 @@ from typing import ClassVar
 from runner.record.state import CandidateState
 from vibetui.screens.base import Base
 from vibetui.widgets.parts import Tabs
+from vibetui.widgets.status import Foot
 
 
 class OfCandidate(Base):
@@ -81,6 +82,7 @@ class Tabbed(Base):
         """Open a part by its place from 0; subclasses show it."""
         self.tab = to
         self.query_one(Tabs).turn(to)
+        self.query_one(Foot).changed()
 
     def do_tab_1(self) -> None:
         self.open_tab(0)

@@ -46,6 +46,7 @@ def picture_of(view: View, axis: Axis, zoom: Zoom) -> Picture:
         y_low=low,
         y_high=high,
         clock=axis == "time",
+        whole=axis != "time",
         x_text={"time": _clock, "evals": lambda x: str(round(x)), "tokens": lambda x: count(round(x))}[axis],
         y_text=lambda y: f"{y:.0f}",
     )
@@ -204,6 +205,7 @@ class LossChart(Block):
             x_max=max(curve[-1][0], min(far, 1e12), 1.0),
             y_low=low,
             y_high=high,
+            whole=True,
             x_text=lambda x: count(round(x)),
             y_text=lambda y: number(y, digits),
         )

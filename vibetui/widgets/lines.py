@@ -11,6 +11,7 @@ from textual.strip import Strip
 from vibetui.files import LogFile
 from vibetui.text import MAX_CELLS, Line, line, plain, width, wrapped
 from vibetui.widgets.paint import Scroller, strip_of
+from vibetui.widgets.panel import legend
 
 _WRAPPED = 20_000  # lines that are folded; a longer text is scrolled sideways
 
@@ -39,9 +40,12 @@ class FileLines:
 class Lines(Scroller):
     """A reader of lines with find, follow and folding. ``empty`` is what is shown when there is none."""
 
-    def __init__(self, *, empty: str = "nothing here", wrap: bool = False, id: str | None = None) -> None:
+    def __init__(
+        self, *, empty: str = "nothing here", wrap: bool = False, note: str | None = None, id: str | None = None
+    ) -> None:
+        """With a ``note``, the border says it, and before it which of the lines are seen where not all of them are."""
         super().__init__(id=id)
-        self.empty, self.wrap = empty, wrap
+        self.empty, self.wrap, self.note = empty, wrap, note
         self._source: Source | Sequence[Line] = ()
         self._shown: Source | Sequence[Line] = ()
         self._marked: int | None = None
@@ -79,7 +83,18 @@ class Lines(Scroller):
         if self._shown is self._source:
             widest = max(cells, MAX_CELLS if not isinstance(self._source, Sequence) else self._widest())
         self.virtual_size = Size(widest, max(1, len(self._shown)))
+        self._say_place()
         self.refresh()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self._say_place()
+
+    def _say_place(self) -> None:
+        """There is more below: said where the screen says nothing else in the border."""
+        if self.note is not None:
+            place = self.position() if len(self._shown) > self.page() else ""
+            legend(self, " · ".join(part for part in (place, self.note) if part))
 
     def _widest(self) -> int:
         assert isinstance(self._source, Sequence)
@@ -88,6 +103,7 @@ class Lines(Scroller):
     def on_resize(self) -> None:
         if self.size.width != self._folded_at:
             self._fold()
+        self._say_place()
 
     def total(self) -> int:
         return len(self._shown)

@@ -17,7 +17,9 @@ from vibetui.text import Line, Span, cell, crop, gauge, join, line, one_line, sp
 from vibetui.theme import Role, Symbols
 from vibetui.widgets.paint import Block, is_ascii, symbols_of
 
-_FIXED = ("help", "quit", "runs", "yes", "no")  # keys that every footer has room for
+_FIXED = ("help", "quit", "yes", "no")  # keys that every footer has room for
+_HOME = ("runs", "run")  # screens that lead to the list of runs; the others lead back
+_PAIR = ("before", "after")  # one without the other would lead only one way
 _LONGEST_S = 1e15  # a foreign record may hold anything that is a number
 _SPLIT: tuple[tuple[str, Role], ...] = (
     ("train", "accent"),
@@ -306,11 +308,14 @@ class Foot(ViewBlock):
 
     def build(self, cells: int, rows: int) -> list[Line]:
         keys = [key for key in self.keys if self._useful(key.id)]
-        fixed = [key for key in keys if key.id in _FIXED]
+        kept = (*_FIXED, "runs" if self.about in _HOME else "back")
+        fixed = [key for key in keys if key.id in kept]
         room = cells - 1 - sum(self._takes(key) for key in fixed)
-        free = []
+        pair = sum(self._takes(key) for key in keys if key.id in _PAIR)
+        free: list[Key] = []
         for key in (key for key in keys if key not in fixed):
-            if self._takes(key) <= room:
+            together = pair if key.id == _PAIR[0] else self._takes(key)
+            if together <= room and (key.id != _PAIR[1] or any(one.id == _PAIR[0] for one in free)):
                 free.append(key)
                 room -= self._takes(key)
         spans: list[tuple[str, Role]] = [(" ", "text")]
@@ -332,7 +337,7 @@ class Foot(ViewBlock):
         if self.about == "runs":
             return key not in ("runs", "back")
         if key not in ("stop", "resume") or self.view is None:
-            return True
+            return bool(getattr(self.screen, "useful", lambda key: True)(key))
         return self.view.running if key == "stop" else self.view.resumable
 
     async def on_click(self, event: events.Click) -> None:
