@@ -226,8 +226,7 @@ def now_line(state: RunState, cells: int, signs: Symbols) -> Line:
     job, progress = state.current, state.work.progress
     if state.phase == "hidden_test" and state.hidden is None:
         done = state.outcome.progress
-        note = f" {one_line(state.outcome.note, 20)}" if state.outcome.note else ""
-        what = f"{names(state).test}{note}, problem {count(done.done)}/{count(done.total)}"
+        what = f"{names(state).test}{_whose(state.outcome.note)}, problem {count(done.done)}/{count(done.total)}"
         return (label, *line(what + "  "), *gauge(done.share, 24, "accent", signs))
     if state.finished is not None:
         return line(label, f"finished: {state.finished.status.replace('_', ' ')}", (_reason(state), "muted"))
@@ -245,6 +244,13 @@ def now_line(state: RunState, cells: int, signs: Symbols) -> Line:
     bar = gauge(progress.share, 24, "accent", signs) if progress.total else ()
     queue = f"  {len(state.queue)} waits" if state.queue else ""
     return (label, *line(text + "  "), *bar, *line((f"  {since}{queue}", "muted")))
+
+
+def _whose(note: str) -> str:
+    """Which system the test is at: the grader calls them P0 and P*."""
+    who, _, rest = note.partition(" hidden")
+    name = {"P0": "initial system", "P*": "selected system"}.get(who, who)
+    return f" of the {one_line(name + rest, 30)}" if name else ""
 
 
 def _reason(state: RunState) -> str:
