@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from textual.app import ComposeResult
@@ -10,6 +11,7 @@ from textual.binding import Binding
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input
+from textual.worker import get_current_worker
 
 from vibetui.follow import View
 from vibetui.keys import keys_of
@@ -76,6 +78,7 @@ class Base(Palette, Screen[None], inherit_bindings=False):
     def __init__(self) -> None:
         super().__init__()
         self._asked: dict[str, int] = {}
+        self._hunts: list[bool] = []  # searches that were asked for, each of them back or not
 
     @property
     def vibe(self) -> VibeApp:
@@ -270,6 +273,7 @@ class Base(Palette, Screen[None], inherit_bindings=False):
 
     def _find(self, word: str) -> None:
         self._word = word
+        self.forget_hunts()
         self.do_find_next()
 
     def do_find_next(self) -> None:
@@ -279,9 +283,38 @@ class Base(Palette, Screen[None], inherit_bindings=False):
         self._search(back=True)
 
     def _search(self, *, back: bool) -> None:
+        """Find in a thread: a long log takes seconds. What is asked meanwhile comes after it."""
+        self._hunts.append(back)
+        if len(self._hunts) == 1:
+            self._hunt()
+
+    def _hunt(self) -> None:
         target = self.reader()
-        if target is not None and self._word and not target.find(self._word, back=back):
+        if target is None or not self._word:
+            self._hunts.clear()
+            return
+        hunt = target.hunt(self._word, back=self._hunts[0])
+        self.load("find", lambda: hunt(lambda: not get_current_worker().is_cancelled), partial(self._hunted, target))
+
+    def _hunted(self, target: Lines, number: int | None) -> None:
+        self._hunts.pop(0)
+        if number is None:
             self.vibe.tell(f"“{one_line(self._word, 40)}” is not there")
+            self._hunts.clear()
+        else:
+            target.go_to(number)
+            self.found()
+        if self._hunts:
+            self._hunt()
+
+    def forget_hunts(self) -> None:
+        """Nothing is looked for any more: the word or the lines are others."""
+        self._hunts.clear()
+        self._asked["find"] = self._asked.get("find", 0) + 1
+        self.workers.cancel_group(self, "find")
+
+    def found(self) -> None:
+        """Another line is looked at."""
 
     # -- asking
 

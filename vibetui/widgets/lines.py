@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from textual.geometry import Size
@@ -13,6 +13,7 @@ from vibetui.text import MAX_CELLS, Line, line, plain, width, wrapped
 from vibetui.widgets.paint import Scroller, strip_of
 from vibetui.widgets.panel import legend
 
+_ASKED = 500  # lines that a search looks at before it asks whether it is still wanted
 _WRAPPED = 20_000  # lines that are folded; a longer text is scrolled sideways
 
 
@@ -120,19 +121,18 @@ class Lines(Scroller):
             of = _from(of, left)
         return strip_of(self, of, cells, chosen=at == self._marked)
 
-    def find(self, word: str, *, back: bool = False) -> bool:
-        """Go to the next (or previous) line that holds ``word``, around the end; False when none does."""
-        wanted, count = word.casefold(), len(self._shown)
-        start = self.scroll_offset.y if self._marked is None else self._marked + (-1 if back else 1)
+    def hunt(self, word: str, *, back: bool = False) -> Callable[[Callable[[], bool]], int | None]:
+        """A search, to be done in another thread, for the next (or previous) line that holds ``word``, around the end.
+
+        It takes a function that says whether it is still wanted, and gives the line's number from 1.
+        """
         step = -1 if back else 1
-        for i in range(count):
-            at = (start + i * step) % count
-            if wanted in plain(self._shown[at]).casefold():
-                self._marked = at
-                self.scroll_to(y=max(0, at - self.page() // 3), animate=False)
-                self.refresh()
-                return True
-        return False
+        start = self.scroll_offset.y if self._marked is None else self._marked + step
+        if isinstance(self._shown, FileLines):
+            log = self._shown.log.copy()
+            return lambda wanted: _search_file(log, word, start, step, wanted)
+        shown = self._shown
+        return lambda wanted: search(shown, word, start, step, wanted)
 
     def go_to(self, number: int) -> None:
         """Go to a line by its number from 1."""
@@ -154,6 +154,25 @@ class Lines(Scroller):
     def current(self) -> str:
         at = self.scroll_offset.y if self._marked is None else self._marked
         return plain(self._shown[at]) if at < len(self._shown) else ""
+
+
+def search(lines: Source | Sequence[Line], word: str, start: int, step: int, wanted: Callable[[], bool]) -> int | None:
+    """The number from 1 of the first line from ``start`` on, around the end, with ``word``; asks if ``wanted``."""
+    sought, count = word.casefold(), len(lines)
+    for i in range(count):
+        if i % _ASKED == 0 and not wanted():
+            return None
+        at = (start + i * step) % count
+        if sought in plain(lines[at]).casefold():
+            return at + 1
+    return None
+
+
+def _search_file(log: LogFile, word: str, start: int, step: int, wanted: Callable[[], bool]) -> int | None:
+    try:
+        return search(FileLines(log), word, start, step, wanted)
+    finally:
+        log.close()
 
 
 def _from(of: Line, cells: int) -> Line:
