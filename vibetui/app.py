@@ -14,22 +14,24 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from rich.text import Text
 from textual.app import App, SystemCommand
+from textual.events import Event
+from textual.events import Key as KeyPressed
 from textual.message import Message
 from textual.screen import Screen
-from textual.theme import Theme
 
 from runner.record.error import JournalError
 from runner.record.rundir import RunDir
 from vibetui import theme
 from vibetui.feed import Feed
+from vibetui.kept import default_state_dir, written
 from vibetui.keys import Key, keys_of, with_keymap
 from vibetui.screens.base import Base
 from vibetui.screens.run import RunScreen
 from vibetui.text import one_line
-from vibetui.widgets.status import Head
 
 if TYPE_CHECKING:
     from vibetui.follow import View
@@ -37,33 +39,6 @@ if TYPE_CHECKING:
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _LEAVE_S, _LOOK_S = 5.0, 1.0
 _COPY_MOST = 100_000  # characters that terminals take by OSC 52
-
-
-def own_theme() -> Theme:
-    """The one theme that is ours: every text has a contrast of at least 4.5 to what is behind it."""
-    colors = theme.COLORS
-    return Theme(
-        name=theme.NAME,
-        primary=colors["accent"],
-        secondary=colors["muted"],
-        accent=colors["accent"],
-        foreground=colors["text"],
-        background=theme.BACKGROUND,
-        surface=theme.BACKGROUND,
-        panel=theme.CURSOR,
-        success=colors["good"],
-        warning=colors["warn"],
-        error=colors["bad"],
-        variables={
-            "text-muted": colors["muted"],
-            "text-accent": colors["accent"],
-            "text-success": colors["good"],
-            "text-warning": colors["warn"],
-            "text-error": colors["bad"],
-            "rail": theme.RAIL,
-            "row": theme.CURSOR,
-        },
-    )
 
 
 class ViewChanged(Message):
@@ -107,7 +82,8 @@ class VibeApp(App[int], inherit_bindings=False):
         self._feed: Feed | None = None
         self.fault = ""
         self.leaving = threading.Event()
-        self.register_theme(own_theme())
+        self._keys_for: WeakKeyDictionary[KeyPressed, Screen[object]] = WeakKeyDictionary()
+        self.register_theme(theme.own())
         # Not assigned: what watches the theme would have the style sheet read a second time before the first frame.
         self.set_reactive(VibeApp.theme, theme.NAME)
         self.add_class(f"-theme-{theme.NAME}")
@@ -178,7 +154,7 @@ class VibeApp(App[int], inherit_bindings=False):
         if message.view.run != self.attached:
             return
         self.view = message.view
-        if isinstance(self.screen, Base) and self.screen.is_mounted and self.screen.query(Head):
+        if isinstance(self.screen, Base) and self.screen.is_there:
             self.screen.take(message.view)
 
     def _let_go(self) -> None:
@@ -255,6 +231,20 @@ class VibeApp(App[int], inherit_bindings=False):
         from vibetui.screens.help import HelpScreen
 
         self._open(HelpScreen(about))
+
+    async def screen_there(self) -> None:
+        """Wait until the screen on top has its widgets and its focus."""
+        if self.is_running:
+            await self.screen._mounted_event.wait()
+
+    async def on_event(self, event: Event) -> None:
+        """A key that comes back from a screen that gave way meanwhile was meant for the screen that took its place."""
+        if isinstance(event, KeyPressed):
+            if not event.is_forwarded:
+                self._keys_for[event] = self.screen
+            elif self._keys_for.pop(event, self.screen) is not self.screen:
+                event = KeyPressed(event.key, event.character)
+        await super().on_event(event)
 
     def _open(self, screen: Base) -> None:
         """A screen of a kind that is open already is gone back to, so that the stack stays short."""
@@ -349,7 +339,7 @@ class VibeApp(App[int], inherit_bindings=False):
         if len(text) <= _COPY_MOST:
             self.copy_to_clipboard(text)
         path = self.state_dir / "copied.txt"
-        said = "" if _written(path, text + "\n") else f", also in {path}"
+        said = "" if written(path, text + "\n") else f", also in {path}"
         self.tell(f"copied {len(text)} characters{said}")
 
     def next_theme(self) -> None:
@@ -372,29 +362,11 @@ class VibeApp(App[int], inherit_bindings=False):
         """Instead of Textual's trace, which prints the values of variables: a trace without them, into a file."""
         trace = traceback.format_exc()
         path = self.state_dir / "fault.txt"
-        problem = _written(path, trace)
+        problem = written(path, trace)
         where = f"the trace is in {path}" if not problem else one_line(trace.strip().splitlines()[-1], 300)
         self.fault = f"vibetui: a fault of the program; {where}. The run is not touched."
         self._exit_renderables.append(Text(self.fault))
         self._close_messages_no_wait()
-
-
-def default_state_dir() -> Path:
-    """Where a person's own small files of this program lie."""
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "vibetraining-bench"
-
-
-def _written(path: Path, text: str) -> str:
-    """Write a small private file; returns why it could not be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(fd, "w", encoding="utf-8", errors="replace") as file:  # noqa: PTH123  an open descriptor
-            file.write(text)
-    except OSError as error:
-        return error.strerror or "cannot be written"
-    return ""
 
 
 def _end_with_terminal(fd: int) -> None:

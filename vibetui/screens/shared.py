@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from vibetui.screens.base import Base
 from vibetui.widgets.parts import Tabs
+from vibetui.widgets.status import Foot
 
 if TYPE_CHECKING:
     from runner.record.state import CandidateState
@@ -84,6 +85,7 @@ class Tabbed(Base):
         """Open a part by its place from 0; subclasses show it."""
         self.tab = to
         self.query_one(Tabs).turn(to)
+        self.query_one(Foot).changed()
 
     def do_tab_1(self) -> None:
         self.open_tab(0)

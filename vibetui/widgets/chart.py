@@ -48,6 +48,7 @@ def picture_of(view: View, axis: Axis, zoom: Zoom) -> Picture:
         y_low=low,
         y_high=high,
         clock=axis == "time",
+        whole=axis != "time",
         x_text={"time": _clock, "evals": lambda x: str(round(x)), "tokens": lambda x: record.count(round(x))}[axis],
         y_text=lambda y: f"{y:.0f}",
     )
@@ -209,6 +210,7 @@ class LossChart(Block):
             x_max=max(curve[-1][0], min(far, 1e12), 1.0),
             y_low=low,
             y_high=high,
+            whole=True,
             x_text=lambda x: record.count(round(x)),
             y_text=lambda y: record.number(y, digits),
         )

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from runner.record.state import RunState
     from vibetui.follow import View
 
-_FIXED = ("help", "quit", "runs", "yes", "no")  # keys that every footer has room for
+_FIXED = ("help", "quit", "yes", "no")  # keys that every footer has room for
+_HOME = ("runs", "run")  # screens that lead to the list of runs; the others lead back
+_PAIR = ("before", "after")  # one without the other would lead only one way
 _LONGEST_S = 1e15  # a foreign record may hold anything that is a number
 _SPLIT: tuple[tuple[str, Role], ...] = (
     ("train", "accent"),
@@ -238,8 +240,8 @@ def now_line(state: RunState, cells: int, signs: Symbols) -> Line:
     job, progress = state.current, state.work.progress
     if state.phase == "hidden_test" and state.hidden is None:
         done = state.outcome.progress
-        note = f" {one_line(state.outcome.note, 20)}" if state.outcome.note else ""
-        what = f"{record.names(state).test}{note}, problem {record.count(done.done)}/{record.count(done.total)}"
+        of = _whose(state.outcome.note)
+        what = f"{record.names(state).test}{of}, problem {record.count(done.done)}/{record.count(done.total)}"
         return (label, *line(what + "  "), *gauge(done.share, 24, "accent", signs))
     if state.finished is not None:
         return line(label, f"finished: {state.finished.status.replace('_', ' ')}", (_reason(state), "muted"))
@@ -257,6 +259,13 @@ def now_line(state: RunState, cells: int, signs: Symbols) -> Line:
     bar = gauge(progress.share, 24, "accent", signs) if progress.total else ()
     queue = f"  {len(state.queue)} waits" if state.queue else ""
     return (label, *line(text + "  "), *bar, *line((f"  {since}{queue}", "muted")))
+
+
+def _whose(note: str) -> str:
+    """Which system the test is at: the grader calls them P0 and P*."""
+    who, _, rest = note.partition(" hidden")
+    name = {"P0": "initial system", "P*": "selected system"}.get(who, who)
+    return f" of the {one_line(name + rest, 30)}" if name else ""
 
 
 def _reason(state: RunState) -> str:
@@ -320,11 +329,14 @@ class Foot(ViewBlock):
 
     def build(self, cells: int, rows: int) -> list[Line]:
         keys = [key for key in self.keys if self._useful(key.id)]
-        fixed = [key for key in keys if key.id in _FIXED]
+        kept = (*_FIXED, "runs" if self.about in _HOME else "back")
+        fixed = [key for key in keys if key.id in kept]
         room = cells - 1 - sum(self._takes(key) for key in fixed)
-        free = []
+        pair = sum(self._takes(key) for key in keys if key.id in _PAIR)
+        free: list[Key] = []
         for key in (key for key in keys if key not in fixed):
-            if self._takes(key) <= room:
+            together = pair if key.id == _PAIR[0] else self._takes(key)
+            if together <= room and (key.id != _PAIR[1] or any(one.id == _PAIR[0] for one in free)):
                 free.append(key)
                 room -= self._takes(key)
         spans: list[tuple[str, Role]] = [(" ", "text")]
@@ -346,7 +358,7 @@ class Foot(ViewBlock):
         if self.about == "runs":
             return key not in ("runs", "back")
         if key not in ("stop", "resume"):
-            return True
+            return bool(getattr(self.screen, "useful", lambda key: True)(key))
         return self.view is not None and (self.view.running if key == "stop" else self.view.resumable)
 
     async def on_click(self, event: events.Click) -> None:
