@@ -6,6 +6,7 @@
 first paint   from the start of the process to the whole screen of the run ("READING" in its head), then to its first
               candidates, then to its newest candidate. Beside other programs wall seconds say little: look at the CPU
               seconds, and at what interpreter, textual and record alone take of them
+floor         the same of a bare textual app with one Static, in turn with ours, and the ratio
 following     CPU and bytes to the terminal while a journal grows at 2 Hz; memory then
 key to paint  in a log of many lines: median and worst of 40 keys
 """
@@ -39,6 +40,17 @@ STAGES = (
     ("with the record too", "import textual.app, textual.scroll_view, textual.widgets._input, runner.record.describe"),
     ("with the viewer too", "import vibetui.cli, vibetui.app"),
 )
+BARE = """
+from textual.app import App
+from textual.widgets import Static
+
+class Bare(App):
+    def compose(self):
+        yield Static("candidates of")
+
+Bare().run()
+"""
+TURNS = 5
 TICK = os.sysconf("SC_CLK_TCK")
 SEQUENCE = re.compile(rb"\x1b\[[0-9;?<>=$ ]*[A-Za-z]|\x1b[78=>]")
 
@@ -51,8 +63,21 @@ def main() -> None:
     parser.add_argument("--growth", type=int, default=10, help="then once more with this many times the events")
     parser.add_argument("--lines", type=int, default=100_000)
     args = parser.parse_args()
-    for what, words in STAGES:
-        print(f"{what:<44} {imports(words):.2f} s of CPU")
+    with tempfile.TemporaryDirectory() as compiled:
+        as_installed(compiled)
+        for what, words in STAGES:
+            print(f"{what:<44} {imports(words):.2f} s of CPU")
+        all_of(args)
+
+
+def as_installed(compiled: str) -> None:
+    """What Python compiled is kept, as where the program is installed, whatever this shell says of it."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = compiled
+
+
+def all_of(args: argparse.Namespace) -> None:
+    """Every budget, then once more with more events."""
     for events in sorted({args.events, args.events * args.growth}):
         with tempfile.TemporaryDirectory() as folder:
             run = RunDir(Path(folder) / "runs" / "aime" / "2026-11-30T12-00-00-7f3a")
@@ -114,14 +139,14 @@ def write_run(run: RunDir, events: int, lines: int) -> Journal:
 class Screen:
     """`vibetui` in a pseudo-terminal; a thread keeps what it paints and when."""
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, *words: str) -> None:
         self.fd, child = pty.openpty()
         fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 36, 120, 0, 0))
         self.began, self.cpu_began = time.monotonic(), os.times()
         known = {**os.environ, "TERM": "xterm-256color"}
-        words = [sys.executable, "-P", "-m", "vibetui", str(run.path)]
+        whole = [sys.executable, "-P", *words]
         self.process = subprocess.Popen(
-            words, stdin=child, stdout=child, stderr=child, env=known, start_new_session=True
+            whole, stdin=child, stdout=child, stderr=child, env=known, start_new_session=True
         )
         os.close(child)
         self.raw = b""
@@ -160,16 +185,35 @@ class Screen:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICK
 
+    def end(self) -> None:
+        """End it at once."""
+        self.process.kill()
+        self.process.wait()
+        os.close(self.fd)
+
     def memory(self) -> tuple[float, float]:
         """Resident and highest resident memory, in MB."""
         said = dict(line.split(":", 1) for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines())
         return int(said["VmRSS"].split()[0]) / 1024, int(said["VmHWM"].split()[0]) / 1024
 
 
+def floor(run: RunDir) -> None:
+    """CPU seconds to the first paint: the least of some starts of ours and of a bare textual app, in turn."""
+    least = {}
+    for _ in range(TURNS):
+        for name, words in (("bare", ("-c", BARE)), ("ours", ("-m", "vibetui", str(run.path)))):
+            screen = Screen(*words)
+            screen.until("candidates of")
+            least[name] = min(screen.cpu(), least.get(name, 60.0))
+            screen.end()
+    ratio = least["ours"] / least["bare"]
+    print(f"  floor         {least['bare']:.2f} s CPU, ours {least['ours']:.2f}, {ratio:.2f} times (least of {TURNS})")
+
+
 def measure(run: RunDir, journal: Journal, events: int, args: argparse.Namespace) -> None:
     """All budgets on one run."""
     lock = run.acquire()
-    screen = Screen(run)
+    screen = Screen("-m", "vibetui", str(run.path))
     moments = []
     for text in ("candidates of", "c00", "c39"):
         screen.until(text)
@@ -178,6 +222,7 @@ def measure(run: RunDir, journal: Journal, events: int, args: argparse.Namespace
         pass
     print(f"\n{events} events, load {os.getloadavg()[0]:.1f}")
     print(f"  first paint   {moments[0]}, candidates {moments[1]}, the newest {moments[2]} (budget 0.5)")
+    floor(run)
     follow(screen, journal, args.seconds)
     now, most = screen.memory()
     print(f"  memory        {now:6.1f} MB resident, at most {most:.1f} (budget 80)")
