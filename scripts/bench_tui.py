@@ -4,8 +4,9 @@
     scripts/bench_tui.py [--events 10000] [--growth 10] [--seconds 20] [--lines 100000]
 
 first paint   from the start of the process to the whole screen of the run ("READING" in its head), then to its first
-              candidates, then to its newest candidate. Beside other programs wall seconds say little: look at the CPU
-              seconds, and at what interpreter, textual and record alone take of them
+              candidates, then to its newest candidate; beside it the floor: a program of textual that shows one word.
+              The least of several starts in turn. Beside other programs wall seconds say little: look at the CPU
+              seconds. Every process has its bytecode, as the second start of an installed program has
 following     CPU and bytes to the terminal while a journal grows at 2 Hz; memory then
 key to paint  in a log of many lines: median and worst of 40 keys
 """
@@ -32,13 +33,23 @@ from runner.record import events as ev
 from runner.record.journal import Journal
 from runner.record.rundir import RunDir
 
+TEXTUAL = "import textual.app, textual.scroll_view, textual.widgets._input"
 STAGES = (
     ("interpreter", "pass"),
-    ("with textual, and what it paints with", "import textual.app, textual.scroll_view, textual.widgets._input"),
-    ("with pydantic too", "import textual.app, textual.scroll_view, textual.widgets._input, pydantic.main"),
-    ("with the record too", "import textual.app, textual.scroll_view, textual.widgets._input, runner.record.describe"),
-    ("with the viewer too", "import vibetui.cli, vibetui.app"),
+    ("with textual, and what it paints with", TEXTUAL),
+    ("with the viewer too (before the first frame)", "import vibetui.cli, vibetui.app"),
+    ("with the record too (after it)", "import vibetui.cli, vibetui.app, vibetui.follow"),
 )
+BARE = """
+from textual.app import App
+from textual.widgets import Static
+
+class Bare(App):
+    def compose(self):
+        yield Static("one word")
+
+Bare().run()
+"""
 TICK = os.sysconf("SC_CLK_TCK")
 SEQUENCE = re.compile(rb"\x1b\[[0-9;?<>=$ ]*[A-Za-z]|\x1b[78=>]")
 
@@ -50,7 +61,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--growth", type=int, default=10, help="then once more with this many times the events")
     parser.add_argument("--lines", type=int, default=100_000)
+    parser.add_argument("--starts", type=int, default=7, help="of which the quickest counts")
     args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as bytecode:
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = bytecode
+        show(args)
+
+
+def show(args: argparse.Namespace) -> None:
+    """Everything, one after the other."""
     for what, words in STAGES:
         print(f"{what:<44} {imports(words):.2f} s of CPU")
     for events in sorted({args.events, args.events * args.growth}):
@@ -114,14 +134,13 @@ def write_run(run: RunDir, events: int, lines: int) -> Journal:
 class Screen:
     """`vibetui` in a pseudo-terminal; a thread keeps what it paints and when."""
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, words: list[str]) -> None:
         self.fd, child = pty.openpty()
         fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 36, 120, 0, 0))
         self.began, self.cpu_began = time.monotonic(), os.times()
         known = {**os.environ, "TERM": "xterm-256color"}
-        words = [sys.executable, "-P", "-m", "vibetui", str(run.path)]
         self.process = subprocess.Popen(
-            words, stdin=child, stdout=child, stderr=child, env=known, start_new_session=True
+            [sys.executable, "-P", *words], stdin=child, stdout=child, stderr=child, env=known, start_new_session=True
         )
         os.close(child)
         self.raw = b""
@@ -155,6 +174,12 @@ class Screen:
                 return 10.0
         return self.painted_at - began
 
+    def end(self) -> None:
+        """Kill it and let its terminal go."""
+        self.process.kill()
+        self.process.wait()
+        os.close(self.fd)
+
     def cpu(self) -> float:
         """CPU seconds of the viewer so far."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -169,29 +194,54 @@ class Screen:
 def measure(run: RunDir, journal: Journal, events: int, args: argparse.Namespace) -> None:
     """All budgets on one run."""
     lock = run.acquire()
-    screen = Screen(run)
-    moments = []
-    for text in ("candidates of", "c00", "c39"):
-        screen.until(text)
-        moments.append(f"{screen.painted_at - screen.began:.2f} s ({screen.cpu():.2f} CPU)")
+    print(f"\n{events} events, load {os.getloadavg()[0]:.1f}")
+    words = ["-m", "vibetui", str(run.path)]
+    floor, first, read, newest = starts(words, args.starts)
+    print(f"  first paint   {said(first)}, candidates {said(read)}, the newest {said(newest)} (budget 0.5)")
+    print(
+        f"  the floor     {said(floor)}: textual with one word; first paint is {first[0] / floor[0]:.2f} × that in CPU"
+    )
+    screen = Screen(words)
+    screen.until("c39")
     while screen.read(1.5):
         pass
-    print(f"\n{events} events, load {os.getloadavg()[0]:.1f}")
-    print(f"  first paint   {moments[0]}, candidates {moments[1]}, the newest {moments[2]} (budget 0.5)")
     follow(screen, journal, args.seconds)
     now, most = screen.memory()
     print(f"  memory        {now:6.1f} MB resident, at most {most:.1f} (budget 80)")
     start = len(screen.raw)
     os.write(screen.fd, b"l2")
     screen.until("logs/agent.log", start)
+    cpu = screen.cpu()
     waits = [screen.key(key) for key in ("g", " ", "j", "k", "b", "G", "b", "k") * 5]  # each of them moves
     slow = max(waits) * 1000
+    each = (screen.cpu() - cpu) / len(waits) * 1000
     print(f"  key to paint  {median(waits) * 1000:6.1f} ms median, {slow:.0f} worst in {args.lines} lines (budget 50)")
+    print(f"  a key takes   {each:6.1f} ms of CPU: what the wait would be on an idle machine")
     now, most = screen.memory()
     print(f"  memory then   {now:6.1f} MB resident, at most {most:.1f} (budget 80)")
     os.write(screen.fd, b"q")
     screen.process.wait(timeout=30)
     lock.release()
+
+
+def starts(words: list[str], times: int) -> list[tuple[float, float]]:
+    """CPU and wall seconds to the floor's only word and to the viewer's three moments, each the least of ``times``."""
+    found: list[list[tuple[float, float]]] = []
+    for _ in range(times + 1):  # the first writes the bytecode
+        moments = []
+        for command, texts in ((["-c", BARE], ("one word",)), (words, ("candidates of", "c00", "c39"))):
+            screen = Screen(command)
+            for text in texts:
+                screen.until(text)
+                moments.append((screen.cpu(), screen.painted_at - screen.began))
+            screen.end()
+        found.append(moments)
+    return [(min(cpu for cpu, _ in moment), min(wall for _, wall in moment)) for moment in zip(*found[1:], strict=True)]
+
+
+def said(moment: tuple[float, float]) -> str:
+    """CPU and wall seconds in words."""
+    return f"{moment[0]:.2f} s of CPU ({moment[1]:.2f} wall)"
 
 
 def follow(screen: Screen, journal: Journal, seconds: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -12,53 +13,32 @@ import time
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from rich.text import Text
 from textual.app import App, SystemCommand
+from textual.events import Event
+from textual.events import Key as KeyPressed
 from textual.message import Message
 from textual.screen import Screen
-from textual.theme import Theme
 
-from runner.record.journal import JournalError
+from runner.record.error import JournalError
 from runner.record.rundir import RunDir
 from vibetui import theme
-from vibetui.follow import Feed, View
+from vibetui.feed import Feed
+from vibetui.kept import default_state_dir, written
 from vibetui.keys import Key, keys_of, with_keymap
 from vibetui.screens.base import Base
 from vibetui.screens.run import RunScreen
 from vibetui.text import one_line
-from vibetui.widgets.status import Head
+
+if TYPE_CHECKING:
+    from vibetui.follow import View
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _LEAVE_S, _LOOK_S = 5.0, 1.0
 _COPY_MOST = 100_000  # characters that terminals take by OSC 52
-
-
-def own_theme() -> Theme:
-    """The one theme that is ours: every text has a contrast of at least 4.5 to what is behind it."""
-    colors = theme.COLORS
-    return Theme(
-        name=theme.NAME,
-        primary=colors["accent"],
-        secondary=colors["muted"],
-        accent=colors["accent"],
-        foreground=colors["text"],
-        background=theme.BACKGROUND,
-        surface=theme.BACKGROUND,
-        panel=theme.CURSOR,
-        success=colors["good"],
-        warning=colors["warn"],
-        error=colors["bad"],
-        variables={
-            "text-muted": colors["muted"],
-            "text-accent": colors["accent"],
-            "text-success": colors["good"],
-            "text-warning": colors["warn"],
-            "text-error": colors["bad"],
-            "rail": theme.RAIL,
-            "row": theme.CURSOR,
-        },
-    )
 
 
 class ViewChanged(Message):
@@ -97,12 +77,17 @@ class VibeApp(App[int], inherit_bindings=False):
         self.registry: tuple[Key, ...] = with_keymap(keymap or {})
         self._own_keys = dict(keymap or {})
         self.state_dir = state_dir or default_state_dir()
+        self.attached: RunDir | None = None
         self.view: View | None = None
         self._feed: Feed | None = None
         self.fault = ""
         self.leaving = threading.Event()
-        self.register_theme(own_theme())
-        self.theme = theme.NAME  # before the first style sheet is read: a theme that comes later has it read again
+        self._keys_for: WeakKeyDictionary[KeyPressed, Screen[object]] = WeakKeyDictionary()
+        self.register_theme(theme.own())
+        # Not assigned: what watches the theme would have the style sheet read a second time before the first frame.
+        self.set_reactive(VibeApp.theme, theme.NAME)
+        self.add_class(f"-theme-{theme.NAME}")
+        self.stylesheet.set_variables(self.get_css_variables())
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return {"rail": "#5a6070", "row": "#30363f"}
@@ -113,10 +98,17 @@ class VibeApp(App[int], inherit_bindings=False):
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._signalled, number)
-        if self._first_run is not None:
-            self.open_run(self._first_run)
+
+    def get_default_screen(self) -> Screen[None]:
+        """The run that was named, else the list: nothing lies under it, so that nothing unseen is laid out first."""
+        if self._first_run is None:
+            screen = self._list_of_runs()
         else:
-            self.open_runs()
+            self._look_at(self._first_run)
+            screen = RunScreen()
+        # What every screen but the first is given by Textual, and is asked for where another takes its place.
+        screen._push_result_callback(screen, None)
+        return screen
 
     def on_unmount(self) -> None:
         self.leaving.set()
@@ -134,10 +126,20 @@ class VibeApp(App[int], inherit_bindings=False):
     def open_run(self, run: RunDir) -> None:
         """Attach to a run: live, finished, crashed or copied."""
         self._to_bottom()
+        self._look_at(run)
+        self.switch_screen(RunScreen())
+
+    def _look_at(self, run: RunDir) -> None:
+        self.attached = run
         self._feed = Feed(run, self._posted, self._broke)
-        self.view = View(run=run)
-        self.push_screen(RunScreen())
-        self._feed.start()
+
+    def painted(self) -> None:
+        """A screen is there for the first time: begin to read the run, and collect garbage from now on."""
+        if not gc.isenabled():
+            gc.freeze()  # what was imported stays for good
+            gc.enable()
+        if self._feed is not None and self._feed.ident is None:
+            self._feed.start()
 
     def _posted(self, view: View) -> None:
         self.post_message(ViewChanged(view))
@@ -149,19 +151,19 @@ class VibeApp(App[int], inherit_bindings=False):
         raise error
 
     def on_view_changed(self, message: ViewChanged) -> None:
-        if self.view is None or message.view.run != self.view.run:
+        if message.view.run != self.attached:
             return
         self.view = message.view
-        if isinstance(self.screen, Base) and self.screen.is_mounted and self.screen.query(Head):
+        if isinstance(self.screen, Base) and self.screen.is_there:
             self.screen.take(message.view)
 
     def _let_go(self) -> None:
         if self._feed is not None:
             self._feed.stop()
-        self._feed, self.view = None, None
+        self._feed, self.attached, self.view = None, None, None
 
     def _to_bottom(self) -> None:
-        """Down to the bottom of the stack, Textual's own empty screen, which is never seen."""
+        """Down to the first screen: the run, or the list of runs."""
         self._let_go()
         while len(self.screen_stack) > 1:
             self.pop_screen()
@@ -170,17 +172,22 @@ class VibeApp(App[int], inherit_bindings=False):
 
     def open_runs(self) -> None:
         """The list of runs; made when it is first asked for, because most start with a run."""
+        screen = self._list_of_runs()
+        if self.screen is not screen:
+            self._to_bottom()
+            if self.screen is not screen:
+                self.switch_screen(screen)
+
+    def _list_of_runs(self) -> Screen[None]:
         from vibetui.screens.runs import RunsScreen
 
-        if not isinstance(self.screen, RunsScreen):
-            self._to_bottom()
-            if not self.is_screen_installed(RunsScreen.kind):
-                self.install_screen(RunsScreen(), RunsScreen.kind)
-            self.push_screen(RunsScreen.kind)
+        if not self.is_screen_installed(RunsScreen.kind):
+            self.install_screen(RunsScreen(), RunsScreen.kind)
+        return self.get_screen(RunsScreen.kind)
 
     def go_back(self) -> None:
         """One screen back; the list of runs is the first."""
-        if len(self.screen_stack) <= 2:
+        if len(self.screen_stack) == 1:
             self.open_runs()
         else:
             self.pop_screen()
@@ -225,6 +232,20 @@ class VibeApp(App[int], inherit_bindings=False):
 
         self._open(HelpScreen(about))
 
+    async def screen_there(self) -> None:
+        """Wait until the screen on top has its widgets and its focus."""
+        if self.is_running:
+            await self.screen._mounted_event.wait()
+
+    async def on_event(self, event: Event) -> None:
+        """A key that comes back from a screen that gave way meanwhile was meant for the screen that took its place."""
+        if isinstance(event, KeyPressed):
+            if not event.is_forwarded:
+                self._keys_for[event] = self.screen
+            elif self._keys_for.pop(event, self.screen) is not self.screen:
+                event = KeyPressed(event.key, event.character)
+        await super().on_event(event)
+
     def _open(self, screen: Base) -> None:
         """A screen of a kind that is open already is gone back to, so that the stack stays short."""
         kinds = [one.kind if isinstance(one, Base) else "" for one in self.screen_stack]
@@ -253,10 +274,10 @@ class VibeApp(App[int], inherit_bindings=False):
         self.push_screen(AskScreen("stop this run?", words, "stop it", self._stop))
 
     def _stop(self) -> None:
-        if self.view is None:
+        if self.attached is None:
             return
         try:
-            self.view.run.request_stop()
+            self.attached.request_stop()
         except JournalError as error:
             self.tell(str(error))
         else:
@@ -270,8 +291,8 @@ class VibeApp(App[int], inherit_bindings=False):
         self.push_screen(AskScreen("go on with this run?", words, "resume it", self._resume))
 
     def _resume(self) -> None:
-        if self.view is not None:
-            run = self.view.run
+        if self.attached is not None:
+            run = self.attached
             self.tell("asked `runner resume` to go on")
             self.run_worker(lambda: self._resumed(run), thread=True, exclusive=True, group="resume")
 
@@ -318,7 +339,7 @@ class VibeApp(App[int], inherit_bindings=False):
         if len(text) <= _COPY_MOST:
             self.copy_to_clipboard(text)
         path = self.state_dir / "copied.txt"
-        said = "" if _written(path, text + "\n") else f", also in {path}"
+        said = "" if written(path, text + "\n") else f", also in {path}"
         self.tell(f"copied {len(text)} characters{said}")
 
     def next_theme(self) -> None:
@@ -341,29 +362,11 @@ class VibeApp(App[int], inherit_bindings=False):
         """Instead of Textual's trace, which prints the values of variables: a trace without them, into a file."""
         trace = traceback.format_exc()
         path = self.state_dir / "fault.txt"
-        problem = _written(path, trace)
+        problem = written(path, trace)
         where = f"the trace is in {path}" if not problem else one_line(trace.strip().splitlines()[-1], 300)
         self.fault = f"vibetui: a fault of the program; {where}. The run is not touched."
         self._exit_renderables.append(Text(self.fault))
         self._close_messages_no_wait()
-
-
-def default_state_dir() -> Path:
-    """Where a person's own small files of this program lie."""
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "vibetraining-bench"
-
-
-def _written(path: Path, text: str) -> str:
-    """Write a small private file; returns why it could not be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(fd, "w", encoding="utf-8", errors="replace") as file:  # noqa: PTH123  an open descriptor
-            file.write(text)
-    except OSError as error:
-        return error.strerror or "cannot be written"
-    return ""
 
 
 def _end_with_terminal(fd: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from isolation.clean import clean_line
-from runner.record.journal import JournalError
+from runner.record.error import JournalError
 from runner.record.rundir import RunDir, find, list_runs
 
 EPILOG = """\
@@ -80,9 +80,11 @@ def has_terminal() -> bool:
 def _view(run: RunDir | None, args: argparse.Namespace, label: str = "") -> int:
     if not has_terminal():
         return _plain(run, args.runs)
+    import gc
     import logging
     import warnings
 
+    gc.disable()  # until the first frame is painted: nothing of what is imported is garbage
     from vibetui.app import VibeApp, run_app
 
     logging.getLogger().addHandler(logging.NullHandler())  # the terminal is painted on: nothing else may write to it

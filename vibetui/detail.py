@@ -138,6 +138,7 @@ def data_lines(told: dict[str, Any]) -> list[Line]:
             (f"+{_count(told.get('added'))} added   ", "add"),
             (f"−{_count(told.get('removed'))} removed   ", "del"),
             (f"{_count(told.get('changed'))} changed", "text"),
+            (" (same prompt)", "muted"),
         )
     ]
     lengths = told.get("lengths")

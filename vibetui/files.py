@@ -92,6 +92,13 @@ class LogFile:
             os.close(self._fd)
         self._fd, self._starts, self._end = None, array("Q", [0]), 0
 
+    def copy(self) -> LogFile:
+        """The lines as they are now, for another thread; it closes what it got."""
+        other = LogFile(self.root, self.name)
+        other._fd = None if self._fd is None else os.dup(self._fd)
+        other._starts, other._end = self._starts[:], self._end
+        return other
+
     def grow(self, most: int = 1 << 40) -> int:
         """Find the lines in what was written since, about ``most`` bytes of it at once; returns the bytes taken.
 

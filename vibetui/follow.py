@@ -1,4 +1,4 @@
-"""Following a run: one thread reads and folds the journal, and posts what a screen needs, at most twice a second.
+"""Reading a run: the journal is folded step by step into views, each of them what the screens need of one moment.
 
 The journal, the lock and the boot id are the only sources; nothing is ever written or locked.
 """
@@ -6,10 +6,8 @@ The journal, the lock and the boot id are the only sources; nothing is ever writ
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from runner.record import events as ev
@@ -21,8 +19,7 @@ from runner.record.liveness import Liveness, liveness
 from runner.record.rundir import RunDir, holder_alive
 from runner.record.state import RunState
 
-POLL_S = 0.5
-_BATCH, _BATCH_S, _BREATH_S = 2000, 0.05, 0.01
+_BATCH, _BATCH_S = 2000, 0.05
 _KEPT = 500
 _CURVE = 4096
 _UNTOLD = (
@@ -159,51 +156,3 @@ def age_of(run: RunDir, state: RunState) -> float:
     with contextlib.suppress(OSError):
         newest = max(newest, run.journal_file.lstat().st_mtime)
     return max(0.0, time.time() - newest) if newest else 0.0
-
-
-class Feed(threading.Thread):
-    """The thread that follows one run and posts a :class:`View` whenever something changed."""
-
-    def __init__(self, run: RunDir, post: Callable[[View], None], fail: Callable[[Exception], None]) -> None:
-        """``post`` and ``fail`` are called in this thread; after ``fail`` nothing more comes."""
-        super().__init__(name="feed", daemon=True)
-        self.reader = Reader(run)
-        self._post, self._fail = post, fail
-        self._over = threading.Event()
-        self._last: View | None = None
-
-    def stop(self) -> None:
-        """End the thread soon."""
-        self._over.set()
-
-    def run(self) -> None:
-        """Read until stopped; the first view comes as soon as there is one, the rest at most every POLL_S."""
-        try:
-            self._follow()
-        except Exception as error:
-            self._fail(error)
-
-    def _follow(self) -> None:
-        posted = 0.0
-        while not self._over.is_set():
-            more = self.reader.step()
-            if not more or time.monotonic() - posted >= POLL_S:
-                self._tell(self.reader.view())
-                posted = time.monotonic()
-            # Between two batches the screen gets its turn: one interpreter lock serves both threads.
-            self._over.wait(_BREATH_S if more else POLL_S)
-        self.reader.close()
-
-    def _tell(self, view: View) -> None:
-        last = self._last
-        same = last is not None and last.state is view.state
-        if same and last is not None and _frame(last) == _frame(view):
-            return
-        self._last = view
-        self._post(view)
-
-
-def _frame(view: View) -> tuple[object, ...]:
-    """All of a view but its state that can change what is shown."""
-    quiet = int(view.age_s // 10) if view.how is Liveness.QUIET else 0
-    return view.how, view.held, view.ready, view.stopping, view.schema, len(view.news), quiet

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from textual.theme import Theme
+
 Role = Literal["text", "muted", "accent", "good", "warn", "bad", "strong", "title", "add", "del", "hunk", "rail"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
@@ -20,6 +22,32 @@ COLORS: dict[str, str] = {
 }
 RAIL = "#3c424d"  # borders and the unused part of gauges: never text
 CURSOR = "#272c35"  # behind the row that is chosen
+
+
+def own() -> Theme:
+    """The one theme that is ours: every text has a contrast of at least 4.5 to what is behind it."""
+    return Theme(
+        name=NAME,
+        primary=COLORS["accent"],
+        secondary=COLORS["muted"],
+        accent=COLORS["accent"],
+        foreground=COLORS["text"],
+        background=BACKGROUND,
+        surface=BACKGROUND,
+        panel=CURSOR,
+        success=COLORS["good"],
+        warning=COLORS["warn"],
+        error=COLORS["bad"],
+        variables={
+            "text-muted": COLORS["muted"],
+            "text-accent": COLORS["accent"],
+            "text-success": COLORS["good"],
+            "text-warning": COLORS["warn"],
+            "text-error": COLORS["bad"],
+            "rail": RAIL,
+            "row": CURSOR,
+        },
+    )
 
 
 @dataclass(frozen=True, slots=True)

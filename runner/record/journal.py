@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from isolation.files import fsync_dir
+from runner.record.error import JournalError
 from runner.record.events import SCHEMA_VERSION, Event, Payload
 from runner.record.fold import fold
 from runner.record.follow import Follower
-from runner.record.line import MAX_LINE, MAX_WRITE, JournalError, encode, parse_line, shortened, sum_holds
+from runner.record.line import MAX_LINE, MAX_WRITE, encode, parse_line, shortened, sum_holds
 from runner.record.state import RunState
 
 __all__ = ["Chain", "Journal", "JournalError", "load", "read", "verify"]

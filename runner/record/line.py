@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from isolation.problem import BenchError
 from runner.record.events import ENVELOPE, Event, Unknown, parse_payload
 
 MAX_LINE = 4 << 20  # bytes; a longer line is skipped by every reader
@@ -29,10 +28,6 @@ def _whole(text: str) -> int:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_int=_whole)
-
-
-class JournalError(BenchError):
-    """The journal, the run folder or its lock cannot be used: broken chain, newer schema, full disk, held lock."""
 
 
 def damaged(number: int, why: str) -> Event:

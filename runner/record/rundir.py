@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import os
 import re
-import secrets
 import struct
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from isolation.files import write_atomic
-from runner.record.journal import JournalError
+from runner.record.error import JournalError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _RUN_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-[0-9a-f]{4,8}")
@@ -269,7 +268,7 @@ def checked_name(name: str) -> str:
 
 def _fresh(parent: Path, now: datetime) -> RunDir:
     for size in (2, 2, 2, 2, 4, 4, 4, 4):
-        path = parent / f"{now:%Y-%m-%dT%H-%M-%S}-{secrets.token_hex(size)}"
+        path = parent / f"{now:%Y-%m-%dT%H-%M-%S}-{os.urandom(size).hex()}"
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
             return RunDir(path)

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from grader.protocol import Delta, Score, SplitInfo
 from runner.record.describe import foreign
+from runner.record.error import JournalError
 from runner.record.events import BudgetTick, Event
 from runner.record.fold import fold
-from runner.record.line import MAX_LINE, JournalError, parse_line
+from runner.record.line import MAX_LINE, parse_line
 from runner.record.naming import Names, names_of
 from runner.record.rundir import RunDir, find, list_runs
 from runner.record.state import RunState, integrity_count, valid, validation_of

@@ -141,3 +141,9 @@ def test_a_chart_fills_exactly_its_cells(
 def test_ticks_are_few_and_in_order(low: float, high: float) -> None:
     found = ticks(low, high, 5)
     assert found == sorted(found) and len(found) <= 12
+
+
+@pytest.mark.parametrize("high", [1, 2, 7, 20, 45, 1e6])
+def test_ticks_of_what_is_counted_are_whole(high: float) -> None:
+    found = ticks(0, high, 8, whole=True)
+    assert len(found) > 1 and all(value == round(value) for value in found)

@@ -136,7 +136,7 @@ def write_files(run: RunDir) -> None:
 
 def test_nothing_foreign_controls_the_terminal_on_any_screen(hostile: RunDir, tmp_path: Path) -> None:
     with Terminal([str(hostile.path)], tmp_path) as terminal:
-        terminal.until("candidates of")
+        terminal.until(" valid of")
         terminal.press("j" * 5 + "k" * 4)
         for key, text in SCREENS:
             terminal.press(key)

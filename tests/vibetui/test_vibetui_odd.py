@@ -19,8 +19,9 @@ from vibetui import detail
 from vibetui.app import VibeApp
 from vibetui.files import LogFile
 from vibetui.follow import Reader, View
-from vibetui.text import plain
+from vibetui.text import line, plain
 from vibetui.theme import UNICODE
+from vibetui.widgets.lines import search
 from vibetui.widgets.status import caveats, liveness_of
 
 HUGE, MANY = 1.7e308, 2**63
@@ -125,9 +126,9 @@ async def test_numbers_beyond_reason_are_shown_on_every_screen(ending: bool, tmp
 def test_a_count_that_no_machine_could_count_is_a_line_not_understood(tmp_path: Path) -> None:
     run = fresh(tmp_path)
     started(run, boot_id()).close()
-    line = {"v": 1, "seq": 99, "t": 1.0, "el": 1.0, "prev": "", "kind": "train_progress", "job": "j", "steps": 1}
+    event = {"v": 1, "seq": 99, "t": 1.0, "el": 1.0, "prev": "", "kind": "train_progress", "job": "j", "steps": 1}
     with run.journal_file.open("ab") as file:
-        file.write(json.dumps({**line, "step": 10**400}).encode() + b"\n")
+        file.write(json.dumps({**event, "step": 10**400}).encode() + b"\n")
     assert load(run.journal_file).unknown_count == 1
 
 
@@ -218,15 +219,39 @@ def test_a_log_is_looked_through_a_part_at_a_time(tmp_path: Path) -> None:
     log.close()
 
 
+async def test_find_asks_no_one_to_wait(copied: RunDir, tmp_path: Path) -> None:
+    """A long log is looked through beside the keys: each of them counts, and those of another tab or word end it."""
+    log = copied.path / "logs" / "agent.log"
+    log.unlink()
+    log.write_text("".join(f"line {i}{' needle' if i % 20_000 == 19_999 else ''}\n" for i in range(100_000)))
+    async with viewing(copied, tmp_path, (80, 24)) as pilot:
+        await pilot.press("l", "2", "g", "slash", *"needle", "enter", "n", "n")
+        await until(pilot, "line 59999 needle")
+        await pilot.press("N")
+        await until(pilot, "line 39999 needle")
+        await pilot.press("slash", *"absent", "enter", "1")
+        await until(pilot, "the journal in words")
+        await pilot.press("2", "slash", *"absent", "enter", "n")
+        await until(pilot, "“absent” is not there")
+        assert "logs/agent.log" in await settled(pilot)
+
+
+def test_a_search_that_is_not_wanted_any_more_ends() -> None:
+    lines, asked = [line("needle"), line("hay")], list[int]()
+    assert search(lines, "NEEDLE", 1, 1, lambda: True) == 1 == search(lines, "needle", -2, -1, lambda: True)
+    assert search(lines, "other", 0, 1, lambda: True) is None is search([], "needle", 0, 1, lambda: True)
+    assert search(lines, "needle", 0, 1, lambda: bool(asked.append(1))) is None and asked == [1]
+
+
 async def test_the_way_back_ends_at_the_list_of_runs(recorded: RunDir, tmp_path: Path) -> None:
     """The list is made when it is first asked for; from there a run opens again."""
     async with viewing(recorded, tmp_path, (80, 24)) as pilot:
         app = pilot.app
-        assert isinstance(app, VibeApp) and len(app.screen_stack) == 2
+        assert isinstance(app, VibeApp) and len(app.screen_stack) == 1
         await pilot.press("d", "escape", "escape")
         await until(pilot, "runs in")
-        assert len(app.screen_stack) == 2
+        assert len(app.screen_stack) == 1
         await pilot.press("escape", "escape", "enter")
-        await until(pilot, "candidates of")
+        await until(pilot, " valid of")
         await pilot.press("r")
         await until(pilot, "1 of 1 runs")

@@ -62,7 +62,7 @@ def writer(run: RunDir) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_the_terminal_as_it_was(number: signal.Signals, recorded: RunDir, tmp_path: Path) -> None:
     with Terminal([str(recorded.path)], tmp_path) as terminal:
-        terminal.until("candidates of")
+        terminal.until(" valid of")
         terminal.signal(number)
         assert terminal.ended() == 128 + number
         assert terminal.restored()
@@ -72,7 +72,7 @@ def test_a_fault_of_ours_leaves_the_terminal_and_a_trace_without_values(recorded
     program = tmp_path / "broken.py"
     program.write_text(CRASH)
     with Terminal([str(recorded.path)], tmp_path, command=[sys.executable, str(program)]) as terminal:
-        terminal.until("candidates of")
+        terminal.until(" valid of")
         terminal.press("l")
         assert terminal.ended() == 1
         assert terminal.restored()
@@ -180,7 +180,7 @@ def test_the_demo_is_a_live_run_and_lasts_less_than_a_minute(tmp_path: Path) -> 
 
 def test_the_mouse_is_left_to_the_terminal_where_that_was_asked_for(recorded: RunDir, tmp_path: Path) -> None:
     with Terminal([str(recorded.path), "--no-mouse", "--ascii"], tmp_path) as terminal:
-        terminal.until("candidates of")
+        terminal.until(" valid of")
         terminal.press("q")
         assert terminal.ended() == 0
     assert b"?1000h" not in terminal.everything and terminal.everything.isascii()
@@ -189,6 +189,6 @@ def test_the_mouse_is_left_to_the_terminal_where_that_was_asked_for(recorded: Ru
 def test_a_viewer_whose_terminal_is_gone_ends(recorded: RunDir, tmp_path: Path) -> None:
     """Without a controlling terminal no signal tells it; Textual's writer would wait for ever."""
     with Terminal([str(recorded.path)], tmp_path) as terminal:
-        terminal.until("candidates of")
+        terminal.until(" valid of")
         terminal.hang_up()
         assert terminal.process.wait(timeout=60) == 128 + signal.SIGHUP

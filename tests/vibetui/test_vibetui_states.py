@@ -10,6 +10,7 @@ from looking import settled, shown, until, viewing
 from run_folders import fresh, started
 from textual.pilot import Pilot
 
+from runner.record import events as ev
 from runner.record.describe import number
 from runner.record.journal import load
 from runner.record.liveness import boot_id
@@ -70,7 +71,7 @@ async def test_a_terminal_that_is_too_small_shows_the_plain_facts(recorded: RunD
         seen = await settled(pilot)
         assert "at least 60×16" in seen and "FINISHED" in seen and "best c06 38.0" in seen
         await pilot.resize_terminal(80, 24)
-        await until(pilot, "candidates of")
+        await until(pilot, " valid of")
         await pilot.resize_terminal(59, 24)
         await until(pilot, "at least 60×16")
 
@@ -122,15 +123,46 @@ async def test_no_hidden_number_is_anywhere_before_the_end(cut: RunDir, recorded
 
 
 def test_a_journal_cut_at_any_byte_opens(recorded: RunDir, tmp_path: Path) -> None:
-    raw = recorded.journal_file.read_bytes()
+    """Every byte of a small journal, and now and then one of a long one: what is whole is there, and nothing else."""
     run = fresh(tmp_path)
-    for at in range(0, len(raw), 2503):
-        run.journal_file.write_bytes(raw[:at])
-        reader = Reader(run)
-        while reader.step():
-            pass
-        assert reader.state == load(run.journal_file) and reader.state.unknown_count == 0
-        reader.close()
+    for raw, every in ((small(run), 1), (recorded.journal_file.read_bytes(), 2503)):
+        for at in range(0, len(raw) + 1, every):
+            run.journal_file.write_bytes(raw[:at])
+            reader = Reader(run)
+            while reader.step():
+                pass
+            assert reader.ready and reader.state.unknown_count == 0
+            assert reader.state.seq == raw[:at].count(b"\n") and reader.state == load(run.journal_file)
+            reader.close()
+
+
+def small(run: RunDir) -> bytes:
+    """A journal of few lines, with letters beyond ASCII."""
+    journal = started(run, boot_id())
+    journal.append(ev.AgentTurn(n=1, summary="größer → 𝔸: “x”"))
+    journal.close()
+    return run.journal_file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "after",
+    [b'{"v', b"34", b"gr\\u00", b"\\ud835", b"\\u201d"],
+    ids=["a name", "a number", "a letter", "a letter of two halves", "a text"],
+)
+async def test_a_run_whose_journal_is_cut_inside_of_something_opens(after: bytes, tmp_path: Path) -> None:
+    run = fresh(tmp_path)
+    raw = small(run)
+    run.journal_file.write_bytes(raw[: raw.rindex(after) + len(after)])
+    whole = raw[: raw.rindex(after)].count(b"\n")
+    async with viewing(run, tmp_path, (80, 24)) as pilot:
+        await settled(pilot)
+        app = pilot.app
+        assert isinstance(app, VibeApp) and app.view is not None and app.view.ready
+        assert app.view.state.seq == whole and app.view.state.unknown_count == 0
+        with run.journal_file.open("ab") as file:  # the rest is written after all
+            file.write(raw[run.journal_file.stat().st_size :])
+        await pilot.press("2")
+        await until(pilot, "größer → 𝔸: “x”")
 
 
 @pytest.mark.parametrize("part", [0.001, 0.05, 0.4, 0.97])

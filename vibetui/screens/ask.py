@@ -11,13 +11,15 @@ from textual.screen import ModalScreen
 
 from vibetui.keys import shown
 from vibetui.screens.base import bindings
-from vibetui.text import Line, line
+from vibetui.text import Line, line, wrapped
 from vibetui.widgets.paint import Palette
 from vibetui.widgets.panel import title
 from vibetui.widgets.parts import Facts
 
 if TYPE_CHECKING:
     from vibetui.app import VibeApp
+
+_WIDE = 66  # cells of the box, as the style sheet has it
 
 
 class Question(Palette, Container):
@@ -43,7 +45,8 @@ class AskScreen(ModalScreen[None], inherit_bindings=False):
             self.add_class("-ascii")
         title(self.query_one("#question"), self._heading)
         keys = {key.id: shown(key.keys[0]) for key in cast("VibeApp", self.app).registry}
-        lines: list[Line] = [line(word) for word in self._words]
+        room = min(_WIDE, round(self.app.size.width * 0.95)) - 6  # its border and padding
+        lines: list[Line] = [part for word in self._words for part in wrapped(line(word), room)]
         lines += [
             (),
             line((keys["yes"], "accent"), (f" {self._yes}     ", "text"), (keys["no"], "accent"), " leave it"),

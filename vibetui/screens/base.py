@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from textual.app import ComposeResult
@@ -10,8 +11,8 @@ from textual.binding import Binding
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input
+from textual.worker import get_current_worker
 
-from vibetui.follow import View
 from vibetui.keys import keys_of
 from vibetui.text import Line, line, one_line
 from vibetui.widgets.lines import Lines
@@ -21,6 +22,7 @@ from vibetui.widgets.table import Table
 
 if TYPE_CHECKING:
     from vibetui.app import VibeApp
+    from vibetui.follow import View
 
 MIN_CELLS, MIN_ROWS = 60, 16
 Found = TypeVar("Found")
@@ -76,6 +78,10 @@ class Base(Palette, Screen[None], inherit_bindings=False):
     def __init__(self) -> None:
         super().__init__()
         self._asked: dict[str, int] = {}
+        self._hunts: list[bool] = []  # searches that were asked for, each of them back or not
+        # From the start, so that the first frame is not laid out and painted twice.
+        for cells, classes in zip(self.app.size, (self.HORIZONTAL_BREAKPOINTS, self.VERTICAL_BREAKPOINTS), strict=True):
+            self.add_class(next(name for least, name in reversed(classes) if cells >= least))
 
     @property
     def vibe(self) -> VibeApp:
@@ -86,6 +92,11 @@ class Base(Palette, Screen[None], inherit_bindings=False):
     def on_top(self) -> bool:
         """Is this the screen that is seen? Textual's ``is_current`` is true for the one behind it, too."""
         return self.app.screen is self
+
+    @property
+    def is_there(self) -> bool:
+        """Are its widgets there? While it or the program is taken down, some are gone, though it still is mounted."""
+        return self.is_mounted and self.app.is_running and not self._pruning
 
     def compose(self) -> ComposeResult:
         yield Small(id="small")
@@ -102,14 +113,16 @@ class Base(Palette, Screen[None], inherit_bindings=False):
     def on_mount(self) -> None:
         if self.vibe.ascii_only:
             self.add_class("-ascii")
-        self.query_one(Head).demo = self.vibe.demo_label
+        head = self.query_one(Head)
+        head.demo, head.run = self.vibe.demo_label, self.vibe.attached
         if self.vibe.view is not None:
             self.take(self.vibe.view)
         if (first := self.first_focus()) is not None:
-            first.focus()
+            self.set_focus(first)  # now, not with the next message: a key that is pressed at once is for it
+        self.call_after_refresh(self.vibe.painted)
 
     def on_screen_resume(self) -> None:
-        if self.vibe.view is not None and self.is_mounted:
+        if self.vibe.view is not None and self.is_there:
             self.take(self.vibe.view)
 
     def first_focus(self) -> Widget | None:
@@ -134,7 +147,7 @@ class Base(Palette, Screen[None], inherit_bindings=False):
 
     def again(self) -> None:
         """Show the newest moment once more: the size, or what is looked at, is another."""
-        if self.vibe.view is not None and self.is_mounted:
+        if self.vibe.view is not None and self.is_there:
             self.take(self.vibe.view)
 
     def show(self, view: View) -> None:
@@ -145,16 +158,21 @@ class Base(Palette, Screen[None], inherit_bindings=False):
         self._asked[group] = number = self._asked.get(group, 0) + 1
 
         def arrived(found: Found) -> None:
-            if self.is_mounted and self._asked[group] == number:
+            if self.is_there and self._asked[group] == number:
                 then(found)
 
         self.run_worker(lambda: self.app.call_from_thread(arrived, read()), thread=True, exclusive=True, group=group)
 
     # -- keys
 
-    def action_press(self, key: str) -> None:
-        """A key of the registry."""
+    def useful(self, key: str) -> bool:
+        """Does a key do something on this screen as it is now? The footer has no other."""
+        return True
+
+    async def action_press(self, key: str) -> None:
+        """A key of the registry; the screen that it opens is there before the next key is looked at."""
         getattr(self, f"do_{key}")()
+        await self.vibe.screen_there()
 
     def do_help(self) -> None:
         self.vibe.open_help(self.kind)
@@ -191,8 +209,8 @@ class Base(Palette, Screen[None], inherit_bindings=False):
         self.vibe.copy(target.current() if target else "")
 
     def do_copy_path(self) -> None:
-        if self.vibe.view is not None:
-            self.vibe.copy(str(self.vibe.view.run.path))
+        if self.vibe.attached is not None:
+            self.vibe.copy(str(self.vibe.attached.path))
 
     # -- moving
 
@@ -260,6 +278,7 @@ class Base(Palette, Screen[None], inherit_bindings=False):
 
     def _find(self, word: str) -> None:
         self._word = word
+        self.forget_hunts()
         self.do_find_next()
 
     def do_find_next(self) -> None:
@@ -269,9 +288,38 @@ class Base(Palette, Screen[None], inherit_bindings=False):
         self._search(back=True)
 
     def _search(self, *, back: bool) -> None:
+        """Find in a thread: a long log takes seconds. What is asked meanwhile comes after it."""
+        self._hunts.append(back)
+        if len(self._hunts) == 1:
+            self._hunt()
+
+    def _hunt(self) -> None:
         target = self.reader()
-        if target is not None and self._word and not target.find(self._word, back=back):
+        if target is None or not self._word:
+            self._hunts.clear()
+            return
+        hunt = target.hunt(self._word, back=self._hunts[0])
+        self.load("find", lambda: hunt(lambda: not get_current_worker().is_cancelled), partial(self._hunted, target))
+
+    def _hunted(self, target: Lines, number: int | None) -> None:
+        self._hunts.pop(0)
+        if number is None:
             self.vibe.tell(f"“{one_line(self._word, 40)}” is not there")
+            self._hunts.clear()
+        else:
+            target.go_to(number)
+            self.found()
+        if self._hunts:
+            self._hunt()
+
+    def forget_hunts(self) -> None:
+        """Nothing is looked for any more: the word or the lines are others."""
+        self._hunts.clear()
+        self._asked["find"] = self._asked.get("find", 0) + 1
+        self.workers.cancel_group(self, "find")
+
+    def found(self) -> None:
+        """Another line is looked at."""
 
     # -- asking
 
@@ -282,7 +330,7 @@ class Base(Palette, Screen[None], inherit_bindings=False):
         prompt.value = ""
         prompt.placeholder = f"{label}: enter takes it, esc leaves"
         prompt.display = True
-        prompt.focus()
+        self.set_focus(prompt)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         if isinstance(event.input, Prompt) and event.input.live is not None and event.input.display:
@@ -298,4 +346,4 @@ class Base(Palette, Screen[None], inherit_bindings=False):
     def _close_prompt(self, prompt: Prompt) -> None:
         prompt.display = False
         if (first := self.scroller() or self.first_focus()) is not None:
-            first.focus()
+            self.set_focus(first)

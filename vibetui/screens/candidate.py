@@ -52,11 +52,11 @@ class CandidateScreen(Stepping, Tabbed):
         yield Tabs(self.TABS, id="tabs")
         with Container(id="part"):
             for name in ("data", "trainer", "harness"):
-                yield Lines(id=name, empty=" reading …", wrap=name == "data")
+                yield Lines(id=name, empty=" reading …", wrap=name == "data", note="")
             yield Table(PROBLEM_COLUMNS, empty="no evaluation in this folder", id="problems")
             with Container(id="train"):
                 yield LossChart(id="loss", classes="panel")
-                yield Lines(id="train-log", empty=" reading …")
+                yield Lines(id="train-log", empty=" reading …", note="")
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -111,6 +111,9 @@ class CandidateScreen(Stepping, Tabbed):
         self.query_one("#train-log" if shown == "train" else f"#{shown}").focus()
 
     # -- keys
+
+    def useful(self, key: str) -> bool:
+        return key != "open" or PARTS[self.tab] == "problems"
 
     def do_parent(self) -> None:
         if parent := self._from():

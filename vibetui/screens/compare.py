@@ -32,7 +32,7 @@ class CompareScreen(Stepping, Tabbed):
         yield Facts(id="facts")
         yield Tabs(self.TABS, id="tabs")
         with Container(id="part"):
-            yield Lines(id="compared", empty=" comparing …")
+            yield Lines(id="compared", empty=" comparing …", note="")
 
     def pair(self, view: View) -> tuple[CandidateState, CandidateState] | None:
         """The candidate and the other side: its parent, P0, or the best of the others."""

@@ -67,7 +67,7 @@ class HelpScreen(Base):
 
     def body(self) -> ComposeResult:
         with Container(id="part"):
-            yield Lines(id="keys")
+            yield Lines(id="keys", note="")
 
     def on_mount(self) -> None:
         super().on_mount()

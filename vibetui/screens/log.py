@@ -59,6 +59,7 @@ class LogScreen(Tabbed):
 
     def open_tab(self, to: int) -> None:
         super().open_tab(to)
+        self.forget_hunts()
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -132,6 +133,9 @@ class LogScreen(Tabbed):
     def _search(self, *, back: bool) -> None:
         self._follow = False
         super()._search(back=back)
+        self._said()
+
+    def found(self) -> None:
         self._said()
 
     def do_line(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widget import Widget
 
-from runner.record.describe import clock, count, delta_text, diff_cell, number
-from runner.record.state import CandidateState, RunState
-from vibetui.follow import News, View
+from vibetui import record
 from vibetui.screens.base import bindings
 from vibetui.screens.shared import OfCandidate
 from vibetui.text import Line, line, one_line
@@ -19,6 +19,10 @@ from vibetui.widgets.paint import symbols_of
 from vibetui.widgets.panel import legend, title
 from vibetui.widgets.status import Card, Gauges
 from vibetui.widgets.table import Column, Row, Table
+
+if TYPE_CHECKING:
+    from runner.record.state import CandidateState, RunState
+    from vibetui.follow import News, View
 
 COLUMNS = (
     Column("cand"),
@@ -49,19 +53,19 @@ def _row(state: RunState, one: CandidateState, star: str | None, symbols: Symbol
     moved = score.score - initial.score if score and initial and one.parent else None
     tone: Role = "good" if moved and moved > 0 else "bad" if moved and moved < 0 else "muted"
     solved = f"{round(score.score * score.n)}/{score.n}" if score else "–"
-    between = f"[{number(score.low * 100)}, {number(score.high * 100)}]" if score else _status(state, one)
+    between = f"[{record.number(score.low * 100)}, {record.number(score.high * 100)}]" if score else _status(state, one)
     failed = one.status not in ("ok", "created", "validating")
     mark = (symbols.star, "accent") if one.id == star else (symbols.cross, "bad") if failed else (" ", "text")
     cells: list[tuple[str, Role]] = [(one_line(one.id, 12), "strong" if one.id == star else "text")]
     for component in ("data", "trainer", "harness"):
-        text = diff_cell(one.diff.get(component)) if component in one.components else "·"
+        text = record.diff_cell(one.diff.get(component)) if component in one.components else "·"
         cells.append(
             ("new" if text == "·" and component in one.components else text, "text" if text != "·" else "muted")
         )
     cells += [
-        (number(score.score * 100) if score else "–", "text"),
+        (record.number(score.score * 100) if score else "–", "text"),
         (between, "muted"),
-        (delta_text(moved), tone),
+        (record.delta_text(moved), tone),
         (solved, "muted"),
         (one_line(one.model, 12), "muted"),
         (one_line(one.hypothesis, 300) or ("initial system" if one.parent is None else "–"), "muted"),
@@ -72,7 +76,7 @@ def _row(state: RunState, one: CandidateState, star: str | None, symbols: Symbol
 def _status(state: RunState, one: CandidateState) -> str:
     job = state.current
     if one.status == "validating" and job and job.candidate == one.id:
-        return f"{count(state.work.progress.done)}/{count(state.work.progress.total)}"
+        return f"{record.count(state.work.progress.done)}/{record.count(state.work.progress.total)}"
     return one.status
 
 
@@ -84,7 +88,7 @@ def _status_key(state: RunState) -> object:
 
 def news_lines(news: tuple[News, ...]) -> list[Line]:
     """Events in words, oldest first."""
-    return [line((f" {clock(one.el)}  ", "muted"), (one.text, _TONES[one.tone])) for one in news]
+    return [line((f" {record.clock(one.el)}  ", "muted"), (one.text, _TONES[one.tone])) for one in news]
 
 
 class RunScreen(OfCandidate):
@@ -112,6 +116,8 @@ class RunScreen(OfCandidate):
     def on_mount(self) -> None:
         super().on_mount()
         title(self.query_one("#events"), "events")
+        if self.vibe.attached is not None:
+            title(self.query_one("#candidates"), f"candidates of {self.vibe.attached.name}")
 
     def first_focus(self) -> Widget | None:
         return self.query_one("#candidates")
@@ -142,7 +148,6 @@ class RunScreen(OfCandidate):
         if self._follow and table.rows and table.rows[0].key != before:
             table.first()
         state = view.state
-        title(table, f"candidates of {view.run.name}")
         follow = "" if self._follow else "  not following"
         filtered = f"   filter “{one_line(self._filter_word, 30)}”" if self._filter_word else ""
         legend(table, f"{len(state.trials.valid)} valid of {len(state.candidates)}{filtered}{follow}")

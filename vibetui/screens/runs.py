@@ -32,10 +32,10 @@ COLUMNS = (
     Column("agent", drop=6, most=14),
     Column("P0", right=True),
     Column("best", right=True),
-    Column("hidden Δ", right=True, drop=2),
-    Column("evals", right=True, drop=3),
+    Column("Δ_test", right=True, drop=2),
+    Column("evals", right=True, drop=4),
     Column("time", right=True),
-    Column("of", flex=True, least=6, drop=4),
+    Column("of", flex=True, least=6, drop=3),
 )
 
 

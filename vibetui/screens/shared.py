@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from runner.record.state import CandidateState
 from vibetui.screens.base import Base
 from vibetui.widgets.parts import Tabs
+from vibetui.widgets.status import Foot
+
+if TYPE_CHECKING:
+    from runner.record.state import CandidateState
 
 
 class OfCandidate(Base):
@@ -25,7 +28,8 @@ class OfCandidate(Base):
         """The candidate that the keys mean; says so where there is none."""
         if name := self.named():
             return name
-        self.vibe.tell("there is no candidate yet")
+        view = self.vibe.view
+        self.vibe.tell("there is no candidate yet" if view and view.ready else "the journal is still being read")
         return ""
 
     def do_diff(self) -> None:
@@ -81,6 +85,7 @@ class Tabbed(Base):
         """Open a part by its place from 0; subclasses show it."""
         self.tab = to
         self.query_one(Tabs).turn(to)
+        self.query_one(Foot).changed()
 
     def do_tab_1(self) -> None:
         self.open_tab(0)

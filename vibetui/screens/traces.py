@@ -80,7 +80,7 @@ class TracesScreen(OfCandidate):
     def body(self) -> ComposeResult:
         with Container(id="both"):
             yield Table(COLUMNS, empty="no evaluation in this folder", id="problems")
-            yield Lines(wrap=True, empty=" choose a problem and press enter", id="trajectory")
+            yield Lines(wrap=True, empty=" choose a problem and press enter", note="", id="trajectory")
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -148,9 +148,9 @@ class TracesScreen(OfCandidate):
             title(lines, problem)
             return
         step = self._steps[self._step]
+        lines.note = "← → steps · [ ] problems · w wrap · esc list"
         lines.show(detail.step_lines(step))
         title(lines, f"{problem}  sample {step.sample}  step {self._step + 1} of {len(self._steps)}: {step.kind}")
-        legend(lines, "← → steps · [ ] problems · w wrap · esc list")
 
     # -- keys
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from runner.record.describe import count, duration, number
-from runner.record.files import TrainRow
-from runner.record.naming import names
-from runner.record.state import INITIAL, CandidateState, RunState, chosen
-from vibetui.follow import View
+from vibetui import record
 from vibetui.text import Line, line
 from vibetui.widgets.paint import Block, is_ascii, symbols_of
 from vibetui.widgets.panel import legend, title
 from vibetui.widgets.plot import Picture, Point, decimated, draw
 
+if TYPE_CHECKING:
+    from runner.record.files import TrainRow
+    from runner.record.state import CandidateState, RunState
+    from vibetui.follow import View
+
 Axis = Literal["time", "evals", "tokens"]
 Zoom = Literal["fit", "full", "top"]
 AXES: tuple[Axis, ...] = ("time", "evals", "tokens")
 ZOOMS: tuple[Zoom, ...] = ("fit", "full", "top")
+_READING = "  Reading the journal …"
 _SHOWN = ("ok", "failed", "refused", "cut", "late")
 
 
@@ -46,14 +48,15 @@ def picture_of(view: View, axis: Axis, zoom: Zoom) -> Picture:
         y_low=low,
         y_high=high,
         clock=axis == "time",
-        x_text={"time": _clock, "evals": lambda x: str(round(x)), "tokens": lambda x: count(round(x))}[axis],
+        whole=axis != "time",
+        x_text={"time": _clock, "evals": lambda x: str(round(x)), "tokens": lambda x: record.count(round(x))}[axis],
         y_text=lambda y: f"{y:.0f}",
     )
 
 
 def starred(state: RunState) -> str | None:
     """The candidate that gets the star: the selected one, else the best so far."""
-    name = chosen(state) or state.trials.best
+    name = record.chosen(state) or state.trials.best
     return name if name in state.candidates else state.trials.best
 
 
@@ -61,7 +64,7 @@ def _point(one: CandidateState, x: float, star: str | None) -> Point:
     score = one.validation
     if score is None:
         return Point(x, None, kind="failed")
-    kind: Literal["ok", "initial"] = "initial" if one.id == INITIAL else "ok"
+    kind: Literal["ok", "initial"] = "initial" if one.id == record.INITIAL else "ok"
     return Point(x, score.score * 100, score.low * 100, score.high * 100, kind, star=one.id == star)
 
 
@@ -103,7 +106,7 @@ def _range(state: RunState, points: Sequence[Point], zoom: Zoom) -> tuple[float,
 
 
 def _clock(seconds: float) -> str:
-    return "0" if seconds <= 0 else duration(seconds).removesuffix("00s") if seconds < 3600 else _hours(seconds)
+    return "0" if seconds <= 0 else record.duration(seconds).removesuffix("00s") if seconds < 3600 else _hours(seconds)
 
 
 def _hours(seconds: float) -> str:
@@ -152,9 +155,12 @@ class ValidationChart(Block):
         state = view.state
         problems = f" on {state.run.problems}" if state.run else ""
         where = {"time": "time", "evals": "evaluations", "tokens": "tokens"}[self.axis]
-        title(self, f"{names(state).seen} %{problems}, by {where}" + ("" if self.zoom == "fit" else f", {self.zoom}"))
+        title(
+            self,
+            f"{record.names(state).seen} %{problems}, by {where}" + ("" if self.zoom == "fit" else f", {self.zoom}"),
+        )
         star = starred(state)
-        how = "selected" if chosen(state) else "best"
+        how = "selected" if record.chosen(state) else "best"
         parts = [f"{signs.starting} P0", f"{signs.point} eval"]
         parts += [f"{signs.star} {how} {star}"] if star else []
         parts += [f"{signs.cross} failed"] if any(one.status in _SHOWN[1:] for one in state.candidates.values()) else []
@@ -163,7 +169,7 @@ class ValidationChart(Block):
     def build(self, cells: int, rows: int) -> list[Line]:
         view = self.view
         if view is None:
-            return []
+            return [(), line((_READING, "muted"))]
         if not any(one.status in _SHOWN for one in view.state.candidates.values()):
             return [(), line((_nothing_yet(view), "muted"))]
         picture = picture_of(view, self.axis, self.zoom)
@@ -173,9 +179,9 @@ class ValidationChart(Block):
 def _nothing_yet(view: View) -> str:
     state = view.state
     if not view.ready:
-        return "  Reading the journal …"
+        return _READING
     if state.current and state.current.verb == "validate":
-        done = f" {count(state.work.progress.done)}/{count(state.work.progress.total)}"
+        done = f" {record.count(state.work.progress.done)}/{record.count(state.work.progress.total)}"
         return f"  No score yet. The initial system is being evaluated:{done} problems."
     return "  No score yet. The first point is the initial system P0."
 
@@ -204,7 +210,8 @@ class LossChart(Block):
             x_max=max(curve[-1][0], min(far, 1e12), 1.0),
             y_low=low,
             y_high=high,
-            x_text=lambda x: count(round(x)),
-            y_text=lambda y: number(y, digits),
+            whole=True,
+            x_text=lambda x: record.count(round(x)),
+            y_text=lambda y: record.number(y, digits),
         )
         return draw(picture, cells, rows, symbols_of(self), coarse=is_ascii(self))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from textual.geometry import Size
@@ -11,7 +11,9 @@ from textual.strip import Strip
 from vibetui.files import LogFile
 from vibetui.text import MAX_CELLS, Line, line, plain, width, wrapped
 from vibetui.widgets.paint import Scroller, strip_of
+from vibetui.widgets.panel import legend
 
+_ASKED = 500  # lines that a search looks at before it asks whether it is still wanted
 _WRAPPED = 20_000  # lines that are folded; a longer text is scrolled sideways
 
 
@@ -39,9 +41,12 @@ class FileLines:
 class Lines(Scroller):
     """A reader of lines with find, follow and folding. ``empty`` is what is shown when there is none."""
 
-    def __init__(self, *, empty: str = "nothing here", wrap: bool = False, id: str | None = None) -> None:
+    def __init__(
+        self, *, empty: str = "nothing here", wrap: bool = False, note: str | None = None, id: str | None = None
+    ) -> None:
+        """With a ``note``, the border says it, and before it which of the lines are seen where not all of them are."""
         super().__init__(id=id)
-        self.empty, self.wrap = empty, wrap
+        self.empty, self.wrap, self.note = empty, wrap, note
         self._source: Source | Sequence[Line] = ()
         self._shown: Source | Sequence[Line] = ()
         self._marked: int | None = None
@@ -79,7 +84,18 @@ class Lines(Scroller):
         if self._shown is self._source:
             widest = max(cells, MAX_CELLS if not isinstance(self._source, Sequence) else self._widest())
         self.virtual_size = Size(widest, max(1, len(self._shown)))
+        self._say_place()
         self.refresh()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self._say_place()
+
+    def _say_place(self) -> None:
+        """There is more below: said where the screen says nothing else in the border."""
+        if self.note is not None:
+            place = self.position() if len(self._shown) > self.page() else ""
+            legend(self, " · ".join(part for part in (place, self.note) if part))
 
     def _widest(self) -> int:
         assert isinstance(self._source, Sequence)
@@ -88,6 +104,7 @@ class Lines(Scroller):
     def on_resize(self) -> None:
         if self.size.width != self._folded_at:
             self._fold()
+        self._say_place()
 
     def total(self) -> int:
         return len(self._shown)
@@ -104,19 +121,18 @@ class Lines(Scroller):
             of = _from(of, left)
         return strip_of(self, of, cells, chosen=at == self._marked)
 
-    def find(self, word: str, *, back: bool = False) -> bool:
-        """Go to the next (or previous) line that holds ``word``, around the end; False when none does."""
-        wanted, count = word.casefold(), len(self._shown)
-        start = self.scroll_offset.y if self._marked is None else self._marked + (-1 if back else 1)
+    def hunt(self, word: str, *, back: bool = False) -> Callable[[Callable[[], bool]], int | None]:
+        """A search, to be done in another thread, for the next (or previous) line that holds ``word``, around the end.
+
+        It takes a function that says whether it is still wanted, and gives the line's number from 1.
+        """
         step = -1 if back else 1
-        for i in range(count):
-            at = (start + i * step) % count
-            if wanted in plain(self._shown[at]).casefold():
-                self._marked = at
-                self.scroll_to(y=max(0, at - self.page() // 3), animate=False)
-                self.refresh()
-                return True
-        return False
+        start = self.scroll_offset.y if self._marked is None else self._marked + step
+        if isinstance(self._shown, FileLines):
+            log = self._shown.log.copy()
+            return lambda wanted: _search_file(log, word, start, step, wanted)
+        shown = self._shown
+        return lambda wanted: search(shown, word, start, step, wanted)
 
     def go_to(self, number: int) -> None:
         """Go to a line by its number from 1."""
@@ -138,6 +154,25 @@ class Lines(Scroller):
     def current(self) -> str:
         at = self.scroll_offset.y if self._marked is None else self._marked
         return plain(self._shown[at]) if at < len(self._shown) else ""
+
+
+def search(lines: Source | Sequence[Line], word: str, start: int, step: int, wanted: Callable[[], bool]) -> int | None:
+    """The number from 1 of the first line from ``start`` on, around the end, with ``word``; asks if ``wanted``."""
+    sought, count = word.casefold(), len(lines)
+    for i in range(count):
+        if i % _ASKED == 0 and not wanted():
+            return None
+        at = (start + i * step) % count
+        if sought in plain(lines[at]).casefold():
+            return at + 1
+    return None
+
+
+def _search_file(log: LogFile, word: str, start: int, step: int, wanted: Callable[[], bool]) -> int | None:
+    try:
+        return search(FileLines(log), word, start, step, wanted)
+    finally:
+        log.close()
 
 
 def _from(of: Line, cells: int) -> Line:

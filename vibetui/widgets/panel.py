@@ -28,4 +28,4 @@ def legend(widget: Widget, text: str) -> None:
 
 def _content(widget: Widget, text: str) -> Content:
     text = one_line(text, 200)
-    return Content(f" {to_ascii(text) if is_ascii(widget) else text} ")
+    return Content(f" {to_ascii(text) if is_ascii(widget) else text} " if text else "")

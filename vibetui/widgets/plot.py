@@ -43,6 +43,7 @@ class Picture:
     y_low: float = 0.0
     y_high: float = 1.0
     clock: bool = False
+    whole: bool = False  # x counts something: its labels are whole numbers
     x_text: Callable[[float], str] = str
     y_text: Callable[[float], str] = str
 
@@ -63,9 +64,11 @@ def nice_step(span: float, most: int, *, clock: bool = False) -> float:
     return next((nice * size for nice in _NICE if nice * size >= raw * 0.999), 10 * size)
 
 
-def ticks(low: float, high: float, most: int, *, clock: bool = False) -> list[float]:
-    """Round values from ``low`` to ``high``."""
+def ticks(low: float, high: float, most: int, *, clock: bool = False, whole: bool = False) -> list[float]:
+    """Round values from ``low`` to ``high``; whole numbers where ``whole``."""
     step = nice_step(high - low, most, clock=clock)
+    if whole and step % 1:
+        step = 1.0 if step < 1 else 5.0  # 2.5 is the only other round step that is no whole number
     first = math.ceil(low / step - 1e-9)
     count = min(200, math.floor(high / step + 1e-9) - first + 1)
     return [(first + i) * step for i in range(max(0, count))]
@@ -159,7 +162,7 @@ def _below(picture: Picture, canvas: Canvas, frame: _Frame) -> Line:
     """The labels of the x axis, where there is room for them."""
     signs = [" "] * (canvas.cells + 1)
     free = 0
-    for value in ticks(0.0, picture.x_max, max(2, canvas.cells // 12), clock=picture.clock):
+    for value in ticks(0.0, picture.x_max, max(2, canvas.cells // 12), clock=picture.clock, whole=picture.whole):
         text = picture.x_text(value)
         at = frame.x(value) // 2 - (len(text) // 2 if value else 0)
         at = min(at, canvas.cells - len(text) + 1)

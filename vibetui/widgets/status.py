@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from textual import events
 
-from runner.record.describe import count, delta_text, duration, letters, money, number, score_text, share, tokens
-from runner.record.events import SCHEMA_VERSION
-from runner.record.liveness import Liveness
-from runner.record.naming import names
-from runner.record.state import INITIAL, RunState, chosen, integrity_count
-from vibetui.follow import View
+from vibetui import record
 from vibetui.keys import Key, footer
 from vibetui.text import Line, Span, cell, crop, gauge, join, line, one_line, spread, stacked, width
 from vibetui.theme import Role, Symbols
 from vibetui.widgets.paint import Block, is_ascii, symbols_of
 
-_FIXED = ("help", "quit", "runs", "yes", "no")  # keys that every footer has room for
+if TYPE_CHECKING:
+    from runner.record.rundir import RunDir
+    from runner.record.state import RunState
+    from vibetui.follow import View
+
+_FIXED = ("help", "quit", "yes", "no")  # keys that every footer has room for
+_HOME = ("runs", "run")  # screens that lead to the list of runs; the others lead back
+_PAIR = ("before", "after")  # one without the other would lead only one way
 _LONGEST_S = 1e15  # a foreign record may hold anything that is a number
 _SPLIT: tuple[tuple[str, Role], ...] = (
     ("train", "accent"),
@@ -31,17 +34,17 @@ _SPLIT: tuple[tuple[str, Role], ...] = (
 def liveness_of(view: View, symbols: Symbols) -> tuple[str, str, Role]:
     """Sign, word and role of how the run is: the truth of the lock, the clock and the boot id."""
     if not view.ready:
-        read = f" {count(view.state.seq)} events" if view.state.seq else ""
+        read = f" {record.count(view.state.seq)} events" if view.state.seq else ""
         return symbols.starting, f"READING{read}", "muted"
-    if view.waiting and view.how is not Liveness.FINISHED:
+    if view.waiting and view.how is not record.Liveness.FINISHED:
         return (symbols.starting, "STARTING", "warn") if view.held else (symbols.crashed, "NO JOURNAL", "bad")
-    if view.how is Liveness.LIVE:
+    if view.how is record.Liveness.LIVE:
         return symbols.live, "LIVE", "good"
-    if view.how is Liveness.QUIET:
-        return symbols.quiet, f"QUIET {duration(view.age_s)}", "warn"
-    if view.how is Liveness.CRASHED:
+    if view.how is record.Liveness.QUIET:
+        return symbols.quiet, f"QUIET {record.duration(view.age_s)}", "warn"
+    if view.how is record.Liveness.CRASHED:
         return symbols.crashed, "CRASHED", "bad"
-    if view.how is Liveness.COPIED:
+    if view.how is record.Liveness.COPIED:
         return symbols.copied, "COPIED", "warn"
     status = view.state.finished.status.replace("_", " ") if view.state.finished else ""
     role: Role = "good" if status == "ok" else "warn"
@@ -68,11 +71,12 @@ class Head(ViewBlock):
     """How the run is, what it is, what it does, and the two numbers that matter most."""
 
     demo = ""
+    run: RunDir | None = None  # what is looked at, while nothing of it has been read
 
     def build(self, cells: int, rows: int) -> list[Line]:
         view = self.view
         if view is None:
-            return [line(("vibetui", "strong"))]
+            return [self._reading(self.run) if self.run else line(("vibetui", "strong"))]
         sign, word, role = liveness_of(view, symbols_of(self))
         state, run = view.state, view.state.run
         left = [line((f"{sign} {word}", role))]
@@ -82,34 +86,40 @@ class Head(ViewBlock):
         left.append(line((one_line(task, 40), "strong")))
         if run:
             left.append(line(state.phase.replace("_", " ")))
-            left.append(line((f"{run.agent} on {run.model}, {letters(run.scope)}", "muted")))
+            left.append(line((f"{run.agent} on {run.model}, {record.letters(run.scope)}", "muted")))
         parts: list[tuple[str, Role]] = []
-        if state.best and state.best.validation and state.best.id != INITIAL:
-            parts += [("best ", "muted"), (number(state.best.validation.score * 100), "accent"), ("  ", "text")]
+        if state.best and state.best.validation and state.best.id != record.INITIAL:
+            parts += [("best ", "muted"), (record.number(state.best.validation.score * 100), "accent"), ("  ", "text")]
         if state.initial:
-            parts += [("P0 ", "muted"), (number(state.initial.score * 100), "text")]
+            parts += [("P0 ", "muted"), (record.number(state.initial.score * 100), "text")]
         return [spread(join(left), line(*parts), cells)]
+
+    def _reading(self, run: RunDir) -> Line:
+        task = line((one_line(run.task, 40), "strong"))
+        return join([line((f"{symbols_of(self).starting} READING", "muted")), task])
 
 
 def caveats(view: View) -> list[tuple[str, Role]]:
     """What a reader must know before any number, the worst first."""
     state, found = view.state, []
     bad: Role = "bad"
-    if view.schema > SCHEMA_VERSION:
-        found.append((f"journal schema {view.schema} is newer than {SCHEMA_VERSION}: some of it is not shown", bad))
-    if view.ready and view.how is Liveness.CRASHED and not view.waiting:
+    if view.schema > record.SCHEMA_VERSION:
+        found.append(
+            (f"journal schema {view.schema} is newer than {record.SCHEMA_VERSION}: some of it is not shown", bad)
+        )
+    if view.ready and view.how is record.Liveness.CRASHED and not view.waiting:
         found.append(("the run died: press S to resume it", bad))
-    if names(state).same:
+    if record.names(state).same:
         found.append(("OFFICIAL = SELECTION SET: the official score is on problems that the agent saw", bad))
     if state.allowed:
         found.append(("MISSING WALLS, allowed: " + ", ".join(one_line(wall, 40) for wall in state.allowed), bad))
-    if noticed := integrity_count(state):
-        found.append((f"integrity: {count(noticed)} noticed", bad))
+    if noticed := record.integrity_count(state):
+        found.append((f"integrity: {record.count(noticed)} noticed", bad))
     if state.unknown_count:
-        found.append((f"record: {count(state.unknown_count)} lines not understood", bad))
+        found.append((f"record: {record.count(state.unknown_count)} lines not understood", bad))
     if view.stopping and view.running:
         found.append(("a stop was asked for", "warn"))
-    if view.ready and view.how is Liveness.COPIED:
+    if view.ready and view.how is record.Liveness.COPIED:
         found.append(("copied from another machine, or this one was started anew", "warn"))
     if state.weak:
         found.append(("weak walls: " + ", ".join(one_line(wall, 40) for wall in state.weak), "warn"))
@@ -140,7 +150,7 @@ class Gauges(ViewBlock):
     def build(self, cells: int, rows: int) -> list[Line]:
         view = self.view
         if view is None:
-            return []
+            return [line((name, "muted")) for name in (" wall", " accel", " split", " now    reading the journal …")]
         state, signs = view.state, symbols_of(self)
         if rows < 4:
             return [crop(used_line(state), cells), crop(split_line(state, cells, signs), cells)]
@@ -148,13 +158,17 @@ class Gauges(ViewBlock):
         half = cells // 2 - 1
         bar = max(6, half - 27)
         cap = limits.wall_s if limits else None
-        wall = _gauge("wall", used.wall_s, cap, duration(used.wall_s), duration(cap), bar, signs)
+        wall = _gauge("wall", used.wall_s, cap, record.duration(used.wall_s), record.duration(cap), bar, signs)
         cap = float(limits.tokens) if limits and limits.tokens is not None else None
-        toks = _gauge("tokens", float(used.tokens), cap, tokens(used.tokens), count(int(cap or 0)), bar, signs)
+        toks = _gauge(
+            "tokens", float(used.tokens), cap, record.tokens(used.tokens), record.count(int(cap or 0)), bar, signs
+        )
         cap = limits.accelerator_s if limits else None
-        accel = _gauge("accel", used.accelerator_s, cap, duration(used.accelerator_s), duration(cap), bar, signs)
+        accel = _gauge(
+            "accel", used.accelerator_s, cap, record.duration(used.accelerator_s), record.duration(cap), bar, signs
+        )
         cap = limits.money if limits else None
-        cash = _gauge("money", used.money or 0.0, cap, money(used.money), money(cap), bar, signs)
+        cash = _gauge("money", used.money or 0.0, cap, record.money(used.money), record.money(cap), bar, signs)
         return [
             _beside(wall, toks, half),
             _beside(accel, cash, half),
@@ -167,10 +181,10 @@ def used_line(state: RunState) -> Line:
     """What was used, in one line: for a run that is over."""
     used, limit = state.budget, state.run.budget.wall_s if state.run else None
     parts = (
-        ("wall ", f"{duration(used.wall_s)} / {duration(limit)}"),
-        ("accel ", duration(used.accelerator_s)),
-        ("tokens ", tokens(used.tokens)),
-        ("money ", money(used.money)),
+        ("wall ", f"{record.duration(used.wall_s)} / {record.duration(limit)}"),
+        ("accel ", record.duration(used.accelerator_s)),
+        ("tokens ", record.tokens(used.tokens)),
+        ("money ", record.money(used.money)),
     )
     return line((cell(" used", 8), "muted"), *(span for name, text in parts for span in ((name, _M), f"{text}   ")))
 
@@ -206,10 +220,12 @@ def split_line(state: RunState, cells: int, signs: Symbols) -> Line:
     total = sum(seconds for _, seconds, _ in parts)
     words: list[tuple[str, Role]] = [("  ", "text")]
     for name, seconds, role in parts:
-        words += [(f" {signs.full} ", role), (f"{name} ", "muted"), (share(seconds, total), "text")]
+        words += [(f" {signs.full} ", role), (f"{name} ", "muted"), (record.share(seconds, total), "text")]
     bar = cells - 8 - width(tuple(words)) - 1
     if bar < 4:
-        short = (span for name, seconds, role in parts for span in ((f"{name} ", role), f"{share(seconds, total)}  "))
+        short = (
+            span for name, seconds, role in parts for span in ((f"{name} ", role), f"{record.share(seconds, total)}  ")
+        )
         return line((cell(" split", 8), "muted"), *short)
     return (
         (cell(" split", 8), "muted"),
@@ -224,8 +240,8 @@ def now_line(state: RunState, cells: int, signs: Symbols) -> Line:
     job, progress = state.current, state.work.progress
     if state.phase == "hidden_test" and state.hidden is None:
         done = state.outcome.progress
-        note = f" {one_line(state.outcome.note, 20)}" if state.outcome.note else ""
-        what = f"{names(state).test}{note}, problem {count(done.done)}/{count(done.total)}"
+        of = _whose(state.outcome.note)
+        what = f"{record.names(state).test}{of}, problem {record.count(done.done)}/{record.count(done.total)}"
         return (label, *line(what + "  "), *gauge(done.share, 24, "accent", signs))
     if state.finished is not None:
         return line(label, f"finished: {state.finished.status.replace('_', ' ')}", (_reason(state), "muted"))
@@ -236,13 +252,20 @@ def now_line(state: RunState, cells: int, signs: Symbols) -> Line:
         return line(label, _PHASES.get(state.phase, state.phase.replace("_", " ")))
     about = one_line(job.candidate or job.id, 12)
     unit = "step" if job.verb == "train" else "problem"
-    steps = f", {unit} {count(progress.done)}/{count(progress.total)}" if progress.total else ""
-    loss = f", loss {number(progress.loss, 3)}" if progress.loss is not None else ""
-    since = duration(max(0.0, state.el - (job.started_el or 0.0)))
+    steps = f", {unit} {record.count(progress.done)}/{record.count(progress.total)}" if progress.total else ""
+    loss = f", loss {record.number(progress.loss, 3)}" if progress.loss is not None else ""
+    since = record.duration(max(0.0, state.el - (job.started_el or 0.0)))
     text = f"{job.verb} {about}{steps}{loss}"
     bar = gauge(progress.share, 24, "accent", signs) if progress.total else ()
     queue = f"  {len(state.queue)} waits" if state.queue else ""
     return (label, *line(text + "  "), *bar, *line((f"  {since}{queue}", "muted")))
+
+
+def _whose(note: str) -> str:
+    """Which system the test is at: the grader calls them P0 and P*."""
+    who, _, rest = note.partition(" hidden")
+    name = {"P0": "initial system", "P*": "selected system"}.get(who, who)
+    return f" of the {one_line(name + rest, 30)}" if name else ""
 
 
 def _reason(state: RunState) -> str:
@@ -263,8 +286,8 @@ class Card(ViewBlock):
 def card_lines(state: RunState, signs: Symbols, cells: int = 80) -> list[Line]:
     """The final card in four lines."""
     first, second = (12, 31) if cells >= 76 else (8, 26)
-    hidden, name = state.hidden, chosen(state)
-    called = names(state)
+    hidden, name = state.hidden, record.chosen(state)
+    called = record.names(state)
     on_hidden = f"{called.test} (once)" if hidden else f"no {called.test}"
     selected = state.candidates.get(name) if name else None
     score = selected.validation if selected else None
@@ -272,23 +295,23 @@ def card_lines(state: RunState, signs: Symbols, cells: int = 80) -> list[Line]:
         line((cell("", first), "text"), (cell(called.seen, second), "muted"), (on_hidden, "muted")),
         line(
             (cell(" P0  c00" if first > 8 else " P0", first), "text"),
-            cell(score_text(state.initial), second),
-            score_text(hidden.initial) if hidden else "–",
+            cell(record.score_text(state.initial), second),
+            record.score_text(hidden.initial) if hidden else "–",
         ),
         line(
             (cell(f" {signs.star}{'   ' if first > 8 else ' '}{one_line(name or 'none', 8)}", first), "strong"),
-            (cell(score_text(score), second), "strong"),
-            (score_text(hidden.selected) if hidden else "–", "strong"),
+            (cell(record.score_text(score), second), "strong"),
+            (record.score_text(hidden.selected) if hidden else "–", "strong"),
         ),
     ]
     gain = score.score - state.initial.score if score and state.initial else None
     tail: list[tuple[str, Role]] = []
     if hidden is not None:
         role: Role = "good" if hidden.delta.low > 0 else "bad" if hidden.delta.high < 0 else "warn"
-        tail = [(delta_text(hidden.delta), role)]
-    left = delta_text(gain)
+        tail = [(record.delta_text(hidden.delta), role)]
+    left = record.delta_text(gain)
     if hidden is not None and score is not None:
-        gap = delta_text(hidden.selected.score - score.score)
+        gap = record.delta_text(hidden.selected.score - score.score)
         tail += [("  gap ", "muted"), (gap, "text")] if cells >= 76 else []
         left += "" if cells >= 76 else f"   gap {gap}"
     lines.append(line((cell(" Δ", first), "text"), cell(left, second), *tail))
@@ -306,11 +329,14 @@ class Foot(ViewBlock):
 
     def build(self, cells: int, rows: int) -> list[Line]:
         keys = [key for key in self.keys if self._useful(key.id)]
-        fixed = [key for key in keys if key.id in _FIXED]
+        kept = (*_FIXED, "runs" if self.about in _HOME else "back")
+        fixed = [key for key in keys if key.id in kept]
         room = cells - 1 - sum(self._takes(key) for key in fixed)
-        free = []
+        pair = sum(self._takes(key) for key in keys if key.id in _PAIR)
+        free: list[Key] = []
         for key in (key for key in keys if key not in fixed):
-            if self._takes(key) <= room:
+            together = pair if key.id == _PAIR[0] else self._takes(key)
+            if together <= room and (key.id != _PAIR[1] or any(one.id == _PAIR[0] for one in free)):
                 free.append(key)
                 room -= self._takes(key)
         spans: list[tuple[str, Role]] = [(" ", "text")]
@@ -331,9 +357,9 @@ class Foot(ViewBlock):
             return key in ("submit", "back")
         if self.about == "runs":
             return key not in ("runs", "back")
-        if key not in ("stop", "resume") or self.view is None:
-            return True
-        return self.view.running if key == "stop" else self.view.resumable
+        if key not in ("stop", "resume"):
+            return bool(getattr(self.screen, "useful", lambda key: True)(key))
+        return self.view is not None and (self.view.running if key == "stop" else self.view.resumable)
 
     async def on_click(self, event: events.Click) -> None:
         for start, end, key in self._zones:

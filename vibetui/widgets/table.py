@@ -87,7 +87,7 @@ class Table(Scroller):
         while order and self._needed(wide) > room:
             wide[order.pop(0)] = 0
         for i, column in enumerate(self.columns):
-            if column.flex:
+            if column.flex and wide[i]:
                 wide[i] = max(6, room - self._needed(wide) + column.least)
         self._widths = wide
         self.virtual_size = Size(self.size.width, max(2, len(self.rows) + 1))
