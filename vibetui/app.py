@@ -30,6 +30,7 @@ from vibetui.kept import default_state_dir, written
 from vibetui.keys import Key, keys_of, with_keymap
 from vibetui.screens.base import Base
 from vibetui.screens.run import RunScreen
+from vibetui.sheet import Sheet
 from vibetui.text import one_line
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -106,7 +107,8 @@ class VibeApp(App[int], inherit_bindings=False):
         self.leaving = threading.Event()
         self._keys_for: WeakKeyDictionary[KeyPressed, Screen[object]] = WeakKeyDictionary()
         self.register_theme(own_theme())
-        self.theme = theme.NAME  # before the first style sheet is read: a theme that comes later has it read again
+        self.theme = theme.NAME
+        self.stylesheet = Sheet(variables=self.get_css_variables())  # read once, with the theme's colours
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return {"rail": "#5a6070", "row": "#30363f"}
@@ -140,8 +142,9 @@ class VibeApp(App[int], inherit_bindings=False):
         self._to_bottom()
         self._feed = Feed(run, self._posted, self._broke)
         self.view = View(run=run)
-        self.push_screen(RunScreen())
-        self._feed.start()
+        screen = RunScreen()
+        self.push_screen(screen)
+        screen.call_after_refresh(self._feed.start)  # the journal is read once there is something to see
 
     def _posted(self, view: View) -> None:
         self.post_message(ViewChanged(view))
