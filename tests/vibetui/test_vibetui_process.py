@@ -76,7 +76,7 @@ def test_a_fault_of_ours_leaves_the_terminal_and_a_trace_without_values(recorded
         terminal.press("l")
         assert terminal.ended() == 1
         assert terminal.restored()
-        assert "fault.txt" in terminal.painted()
+        assert "fault.txt" in terminal.painted().replace("\r\n", ""), "a long path goes over two lines"
         assert b"verysecret" not in terminal.everything
     trace = (tmp_path / "state" / "vibetraining-bench" / "fault.txt").read_text()
     assert "it broke" in trace and "verysecret" not in trace
