@@ -14,7 +14,7 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from runner.record.rundir import RunDir, holder_alive, list_runs
+from runner.record.rundir import holder_alive, list_runs
 from runner.research.lease import LeaseError, machine_lock
 from vibetui.screens.base import Base
 
@@ -118,4 +118,6 @@ async def test_a_whole_run_is_started_and_seen_to_its_end(tmp_path: Path) -> Non
         await until(pilot, "FINISHED", patience_s=1100)
         await until(pilot, "hidden test (once)")  # the card needs room, and the head is painted before it has it
         assert "gap" in await settled(pilot)
-        assert isinstance(run, RunDir) and (run.report / "report.json").exists()
+        while holder_alive(run.lock_file):  # the report comes after the last event
+            await pilot.pause(0.1)
+        assert (run.report / "report.json").exists()
