@@ -85,7 +85,9 @@ async def _go_to(pilot: Pilot[int], kind: str, run: RunDir) -> None:
         await pilot.pause()
     if getattr(app.screen, "kind", "") != kind:
         app.open_run(run)
-        await until(pilot, "candidates of")
+        while app.view is None or not app.view.ready:  # a key that needs a candidate has none before
+            await pilot.pause()
+        await settled(pilot)
         await pilot.press(*WAY[kind])
         await settled(pilot)
     assert getattr(app.screen, "kind", "") == kind
