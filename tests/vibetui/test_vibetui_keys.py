@@ -85,7 +85,9 @@ async def _go_to(pilot: Pilot[int], kind: str, run: RunDir) -> None:
         await pilot.pause()
     if getattr(app.screen, "kind", "") != kind:
         app.open_run(run)
-        await until(pilot, " valid of")
+        while app.view is None or not app.view.ready:  # a key that needs a candidate has none before
+            await pilot.pause()
+        await settled(pilot)
         await pilot.press(*WAY[kind])
         await settled(pilot)
     assert getattr(app.screen, "kind", "") == kind
@@ -145,7 +147,7 @@ def test_a_persons_own_keys_are_taken_or_refused(tmp_path: Path) -> None:
 async def test_a_persons_own_key_works_and_stands_in_help(cut: RunDir, tmp_path: Path) -> None:
     app = VibeApp(cut.path.parent.parent, cut, keymap={"log": "ctrl+l"}, state_dir=tmp_path)
     async with app.run_test(size=(120, 36)) as pilot:
-        await until(pilot, " valid of")
+        await until(pilot, "candidates of")
         assert "ctrl+l Log" in shown(app)
         await pilot.press("ctrl+l")
         await until(pilot, "the journal in words")
