@@ -188,7 +188,7 @@ def test_a_runner_that_dies_at_the_last_end_of_its_agent_closes_the_research_pha
 def killed(tmp_path_factory):
     """The folder of the same run, killed -9 at six points and taken up again each time."""
     runs = tmp_path_factory.mktemp("killed")
-    ordeal = suffer(SIX, words(runs, "120s"), runs)
+    ordeal = suffer(SIX, words(runs, "160s"), runs)
     assert len(ordeal.struck) == len(SIX)
     return list_runs(runs)[0]
 
