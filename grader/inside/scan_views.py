@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 DEPTH = 4
 EXPANSION = 64 << 20
 _FEW = 24
+_WORDS = 8  # of a row, of which every part is tried
 
 RUN = re.compile(r"((?:[A-Za-z0-9+/_=-]{24,}[\s\"',\\]{0,8})+)([A-Za-z0-9+/_=-]*)")
 """Words that no one writes: what encodings of bytes look like, over any number of lines; and a shorter last one."""
@@ -194,14 +195,32 @@ def _members(data: bytes, budget: Budget) -> Iterator[tuple[str, bytes]]:
 def _hidden(text: str, budget: Budget) -> Iterator[tuple[int, str, bytes]]:
     """Bytes that are written in a text: base64, base32, base85, hex, lists of character codes; and where."""
     for found in RUN.finditer(text):
-        for how, inner in (*_decoded(_BREAKS.sub("", found[0])), *_decoded(_BREAKS.sub("", found[1]))):
+        for how, inner in _joined(found):
             if budget.take(len(inner), "encoded text larger than there is room for"):
                 yield found.start(), how, inner
-                break
     for found in _CODES.finditer(text):
         codes = [int(code) for code in re.findall(r"\d+", found[0])]
         if max(codes) < 256 and (inner := bytes(codes)) and _worth(inner):
             yield found.start(), "character codes", inner
+
+
+def _joined(found: re.Match[str]) -> Iterator[tuple[str, bytes]]:
+    """What a row of encoded words says: all together, with or without the shorter last one; else every longest part of
+    the row that says something, because a neighbour may be noise that was put there to spoil the whole."""
+    for word in (_BREAKS.sub("", found[0]), _BREAKS.sub("", found[1])):
+        if said := next(_decoded(word), None):
+            yield said
+            return
+    words = [word for word in _BREAKS.split(found[0]) if word]
+    count = len(words)
+    parts = [(begin, begin + size) for size in range(count - 1, 0, -1) for begin in range(count - size + 1)]
+    if count > _WORDS:  # without the first, the last, both; and each alone
+        parts = [(1, count), (0, count - 1), (1, count - 1), *((n, n + 1) for n in range(count))]
+    taken: set[int] = set()
+    for begin, end in parts:
+        if taken.isdisjoint(range(begin, end)) and (said := next(_decoded("".join(words[begin:end])), None)):
+            taken.update(range(begin, end))
+            yield said
 
 
 def _decoded(word: str) -> Iterator[tuple[str, bytes]]:

@@ -199,8 +199,13 @@ CLEAN_TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF), max_s
 @family(
     150,
     st.tuples(st.sampled_from(QUESTIONS), st.sampled_from(sorted(WRAPS)), CLEAN_TEXT, st.booleans()),
-    cases=((QUESTIONS[0], "backwards", "0.\n", True), (QUESTIONS[0], "plain", "12.\n", False)),
-)  # numbers beside numbers
+    cases=(
+        (QUESTIONS[0], "backwards", "0.\n", True),  # numbers beside numbers
+        (QUESTIONS[0], "plain", "12.\n", False),
+        (QUESTIONS[0], "hex", "0" * 24 + ".\n", True),  # noise beside an encoded word
+        (QUESTIONS[0], "base64", "0" * 24 + "\n" + "A" * 30 + "\n", True),
+    ),
+)
 def test_a_question_is_found_wherever_it_is_put(drawn: tuple[Any, str, str, bool]) -> None:
     import scan_views
 
