@@ -20,7 +20,6 @@ from gate_kit import (
     TOKENIZER,
     Bench,
     base_values,
-    bench,
     bf16,
     entry,
     f32,
@@ -32,23 +31,12 @@ from gate_kit import (
 
 from grader.errors import GraderError
 from grader.protocol import ModelRef
-from isolation.sandbox import use_pidfd_children
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() == 0, reason="sandboxes are not started by root: use isolation.privilege"),
     pytest.mark.skipif(not MODEL_PYTHON.exists(), reason="the model environment is missing: run `runner prepare`"),
 ]
 NORM, UP, QUERY = "model.norm.weight", "model.layers.0.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.weight"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _children() -> None:
-    use_pidfd_children()
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> Bench:
-    return bench(tmp_path)
 
 
 def _files(folder: Path) -> dict[str, bytes]:

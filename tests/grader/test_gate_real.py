@@ -8,25 +8,13 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
-from gate_kit import MODEL_PYTHON, Bench, bench
-
-from isolation.sandbox import use_pidfd_children
+from gate_kit import MODEL_PYTHON, Bench
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() == 0, reason="sandboxes are not started by root: use isolation.privilege"),
     pytest.mark.skipif(not MODEL_PYTHON.exists(), reason="the model environment is missing: run `runner prepare`"),
 ]
 TINY = Path(__file__).resolve().parents[2] / "tasks" / "models" / "tiny"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _children() -> None:
-    use_pidfd_children()
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> Bench:
-    return bench(tmp_path)
 
 
 async def test_the_real_small_model_passes_as_a_copy(made: Bench) -> None:

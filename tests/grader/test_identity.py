@@ -6,28 +6,17 @@ import os
 from pathlib import Path
 
 import pytest
-from gate_kit import LORA, MODEL_PYTHON, Bench, base_values, bench, lora_weights
+from gate_kit import LORA, MODEL_PYTHON, Bench, base_values, lora_weights
 
 from grader.errors import GraderError
 from grader.identity import model_identity, tree_digest
 from grader.protocol import ModelRef
-from isolation.sandbox import use_pidfd_children
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() == 0, reason="sandboxes are not started by root: use isolation.privilege"),
     pytest.mark.skipif(not MODEL_PYTHON.exists(), reason="the model environment is missing: run `runner prepare`"),
 ]
 NORM = "model.norm.weight"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _children() -> None:
-    use_pidfd_children()
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> Bench:
-    return bench(tmp_path)
 
 
 async def gated(made: Bench, adapter: bool) -> tuple[ModelRef, str, Path]:

@@ -97,7 +97,8 @@ def test_ids_from_a_journal_that_are_paths_read_nothing(recorded: RunDir) -> Non
 @given(st.dictionaries(st.sampled_from(["rows_before", "added", "lengths", "samples", "changed"]), JSON))
 @ANY
 def test_any_summary_of_data_can_be_shown(told: dict[str, object]) -> None:
-    data_lines(told)
+    for line in data_lines(told):
+        assert not set(plain(line)) & set("\x1b\x07\x9b")
 
 
 @given(st.text(max_size=400))
