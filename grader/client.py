@@ -109,7 +109,8 @@ class GraderClient:
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
-            await asyncio.wait_for(self._process.wait(), CLOSE_S)
+            async with asyncio.timeout(CLOSE_S):
+                await self._process.wait()
         except TimeoutError:
             self._process.kill()
             await self._process.wait()

@@ -81,8 +81,10 @@ async def _ask(
     box = await sandbox.start(spec, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, cgroup=cgroup)
     try:
         assert box.stdout is not None
-        line = await asyncio.wait_for(LineReader(box.stdout, _ANSWER).line(), 4 * seconds)
-        code = await asyncio.wait_for(box.wait(), 30)
+        async with asyncio.timeout(4 * seconds):
+            line = await LineReader(box.stdout, _ANSWER).line()
+        async with asyncio.timeout(30):
+            code = await box.wait()
     except (TimeoutError, StrictError):
         return {"accepted": False, "refused": f"the checkpoint could not be checked in {4 * seconds} s"}
     finally:

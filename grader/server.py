@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -141,23 +141,23 @@ class Server:
         service = self._service
         if service is None:
             raise GraderError("setup comes first", where=request.op)
-        reporter = Reporter(request.id, self._send)
-        match request:
-            case Evaluate():
-                return _fields(await service.evaluate(request, reporter))
-            case Generate():
-                return await service.sample(request, reporter)
-            case Gate():
-                return _fields(await service.gate(request))
-            case Scan():
-                return _fields(await service.scan(request))
-            case HiddenTest():
-                return _fields(await service.hidden(request, reporter))
-            case Rest():
-                await (service.sleep() if request.op == "sleep" else service.wake())
-                return {}
-            case _:
-                raise GraderError("not a request for here", where=request.op)
+        with Reporter(request.id, self._send) as reporter:
+            match request:
+                case Evaluate():
+                    return _fields(await service.evaluate(request, reporter))
+                case Generate():
+                    return await service.sample(request, reporter)
+                case Gate():
+                    return _fields(await service.gate(request))
+                case Scan():
+                    return _fields(await service.scan(request))
+                case HiddenTest():
+                    return _fields(await service.hidden(request, reporter))
+                case Rest():
+                    await (service.sleep() if request.op == "sleep" else service.wake())
+                    return {}
+                case _:
+                    raise GraderError("not a request for here", where=request.op)
 
     async def _setup(self, request: GraderSetup) -> dict[str, Any]:
         if self._service is not None:
@@ -182,19 +182,40 @@ class Server:
 
 
 class Reporter:
-    """Progress lines of one request, at most four a second, the last one always."""
+    """Progress lines of one request, at most four a second; the newest is told when its turn comes, the last at once.
+
+    A context: nothing is sent once it is left, so no progress follows a reply.
+    """
 
     def __init__(self, request: str, send: Callable[[Frozen], None]) -> None:
         self._request = request
         self._send = send
         self._note: str | None = None
         self._next = 0.0
+        self._held: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._drop()
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
-        now = time.monotonic()
-        if done == total or note != self._note or now >= self._next:
-            self._next, self._note = now + PROGRESS_S, note
-            self._send(Progress(id=self._request, done=done, total=total, note=note))
+        self._drop()
+        progress = Progress(id=self._request, done=done, total=total, note=note)
+        wait = self._next - time.monotonic()
+        if done == total or note != self._note or wait <= 0:
+            self._tell(progress)
+        else:
+            self._held = asyncio.get_running_loop().call_later(wait, self._tell, progress)
+
+    def _tell(self, progress: Progress) -> None:
+        self._next, self._note = time.monotonic() + PROGRESS_S, progress.note
+        self._send(progress)
+
+    def _drop(self) -> None:
+        if self._held is not None:
+            self._held.cancel()
 
 
 def _cancel_once(task: asyncio.Task[None]) -> None:

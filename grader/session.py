@@ -188,7 +188,8 @@ class Session:
             if left is not None and left <= 0:
                 return End("timeout", note="no model call and no answer in time")
             with suppress(TimeoutError):
-                await asyncio.wait_for(clock.changed.wait(), left)
+                async with asyncio.timeout(left):
+                    await clock.changed.wait()
 
     async def _channel(self) -> End:
         """JSON lines on the sandbox's stdout, each answered on its stdin."""

@@ -228,8 +228,8 @@ async def _start(
         raise SandboxError(f"the sandbox did not start: {error}", where=spec.profile) from error
     status, gate = _Status(plan.status), plan.gate
     try:
-        starting = _release(spec, process, status, gate, cgroup)
-        return await asyncio.wait_for(starting, START_SECONDS)
+        async with asyncio.timeout(START_SECONDS):
+            return await _release(spec, process, status, gate, cgroup)
     except BaseException as error:
         _end(process)
         status.close()

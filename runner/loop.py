@@ -343,7 +343,8 @@ async def _until_stopped(whole: Callable[[], Awaitable[None]], rundir: RunDir, j
     async def request() -> None:
         while not rundir.stop_requested():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asked.wait(), _LOOK_S)
+                async with asyncio.timeout(_LOOK_S):
+                    await asked.wait()
                 return
 
     asking = asyncio.ensure_future(request())

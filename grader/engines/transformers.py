@@ -224,7 +224,8 @@ class TransformersEngine:
     async def _ready_line(self, box: Sandbox) -> Ready:
         assert box.stdout is not None
         try:
-            line = await asyncio.wait_for(box.stdout.readline(), START_SECONDS)
+            async with asyncio.timeout(START_SECONDS):
+                line = await box.stdout.readline()
             if not line:
                 raise EngineError(f"the engine did not start: {await self._death()}", where="engine")
             return Ready.model_validate_json(line)
@@ -314,7 +315,8 @@ class TransformersEngine:
         if box is None:
             return True
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(box.wait(), 2.0)
+            async with asyncio.timeout(2.0):
+                await box.wait()
         return box.ended
 
     async def _death(self) -> str:

@@ -30,8 +30,8 @@ class Step:
 
 
 PLAN = (
-    Step("all weights, on worked problems", skip=0, max_steps=70),
-    Step("other problems, and another prompt", skip=1000, max_steps=50, instruction="Work step by step. "),
+    Step("all weights, on worked problems", skip=0, max_steps=24),
+    Step("other problems, and another prompt", skip=1000, max_steps=20, instruction="Work step by step. "),
 )
 
 

@@ -312,10 +312,22 @@ async def test_bad_prompts_are_one_line_to_the_agent(tmp_path: Path, text: str) 
         assert not (tmp_path / "out").exists()
 
 
-def test_progress_is_throttled_but_ends_are_not() -> None:
+async def test_progress_is_throttled_but_ends_are_not() -> None:
     sent: list[Any] = []
-    report = Reporter("r", sent.append)
-    for done in range(1001):
-        report(done, 1000)
+    with Reporter("r", sent.append) as report:
+        for done in range(1001):
+            report(done, 1000)
     assert len(sent) <= 4
     assert (sent[0].done, sent[-1].done) == (0, 1000)
+
+
+async def test_what_was_held_back_is_told_when_its_turn_comes_and_never_after_the_reply() -> None:
+    """Two of twelve are done in one moment and the rest takes long: a person sees 2, not 0."""
+    told: asyncio.Queue[Any] = asyncio.Queue()
+    with Reporter("r", told.put_nowait) as report:
+        for done in range(3):
+            report(done, 12)
+        assert (await told.get()).done == 0
+        assert (await told.get()).done == 2
+        report(3, 12)
+    assert told.empty()

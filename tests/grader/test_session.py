@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from eval_kit import HONEST, Kit
 
+from grader.session import Ground, Session
+from isolation.bwrap import python_mounts
 from tasks.spec import ProblemLimits
 
 
@@ -115,24 +121,56 @@ async def test_environment_operations_are_refused_and_unknown_ones_too(kit: Kit)
 async def test_only_its_own_harness_socket_and_python_are_there(kit: Kit) -> None:
     kit.problems = 2
     (kit.root / "secret.txt").write_text("gold")
-    await kit.run("""
-        task = say({"op": "task.get"})
+    pythons = [mount.target for mount in python_mounts(Path(sys.executable))]
+    program = f"""
+        task = say({{"op": "task.get"}})
+        system = ("/proc", "/sys", "/usr", "/dev", *{pythons!r})
         found = [os.path.join(at, name) for at, folders, names in os.walk("/") for name in names
-                 if not at.startswith(("/proc", "/sys", "/usr", "/dev"))]
-        sockets = [path for path in found if path.endswith(".sock")]
-        ours = [path for path in found if "grader" in path or "secret" in path or "/tasks/" in path]
+                 if not (at + "/").startswith(tuple(place + "/" for place in system))]
         env = sorted(os.environ)
-        finish(json.dumps([sockets, ours, env, os.getuid(), sorted(p for p in os.listdir("/proc") if p.isdigit())]))
-    """)
-    import json
-
+        finish(json.dumps([found, env, os.getuid(), sorted(p for p in os.listdir("/proc") if p.isdigit())]))
+    """
+    await kit.run(program)
     for _, answer in kit.judged:
-        sockets, ours, env, uid, processes = json.loads(answer)
-        assert sockets == ["/run/vibe/model.sock"]
-        assert ours == []
+        found, env, uid, processes = json.loads(answer)
+        ours = [path for path in found if not path.startswith("/etc/")]
+        assert sorted(ours) == ["/harness/main.py", "/run/vibe/model.sock"]
         assert "VIBE_MODEL_SOCKET" in env
         assert uid == 1000
         assert len(processes) <= 3
+
+
+async def test_a_cancel_in_the_very_step_in_which_the_clock_wakes_is_not_lost(kit: Kit) -> None:
+    """A call stops the session's clock, and whoever waits for the clock wakes: a cancel that comes then must count."""
+    python = Path(sys.executable)
+    loop = asyncio.get_running_loop()
+    kit.engine.held.clear()
+    for late in range(8):
+        playing: list[asyncio.Task[object]] = []
+
+        def cancel(steps: int = late, playing: list[asyncio.Task[object]] = playing) -> None:
+            if steps:
+                loop.call_soon(cancel, steps - 1)
+            else:
+                playing[0].cancel()
+
+        def seed(problem: str, sample: int, call: int, cancel: Callable[[], None] = cancel) -> int:
+            loop.call_soon(cancel)  # the gateway asks for the seed, then stops the clock
+            return 0
+
+        ground = Ground(
+            kit.engine, kit.judge, kit.harness(HONEST), python, python_mounts(python), kit.root / "s", kit.decoding,
+            kit.limits, seed,
+        )  # fmt: skip
+        session = Session(ground, f"{late:06d}", await kit.public("p1"), 0)
+        try:
+            await session.prepare()
+            await kit.engine.sessions((session.key,), ())
+            playing.append(asyncio.create_task(session.play()))
+            done, _ = await asyncio.wait(playing, timeout=20)
+            assert done and playing[0].cancelled(), f"a cancel {late} steps after a call was lost"
+        finally:
+            await session.close()
 
 
 async def test_nothing_is_left_for_the_next_problem(kit: Kit) -> None:

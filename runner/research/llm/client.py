@@ -67,7 +67,8 @@ class LlmGateway:
             if process.stdin is not None:
                 process.stdin.close()
             try:
-                await asyncio.wait_for(process.wait(), CLOSE_S)
+                async with asyncio.timeout(CLOSE_S):
+                    await process.wait()
             except TimeoutError:
                 process.kill()
                 await process.wait()
